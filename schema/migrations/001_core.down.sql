@@ -1,0 +1,11 @@
+drop table pgexec.signals;
+drop table pgexec.run_log;
+drop table pgexec.runs;
+drop table pgexec.replicas;
+drop function pgexec.signals_after_insert();
+drop function pgexec.runs_after_insert();
+drop function pgexec.runs_before_insert();
+drop function pgexec.wake_runs(uuid[]);
+drop function pgexec.ensure_partitions(integer);
+drop function pgexec.uuid7_floor(timestamptz);
+drop function pgexec.uuid7();

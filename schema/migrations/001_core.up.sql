@@ -1,0 +1,264 @@
+-- The tables of the core. River's tables are made beside them by River's own
+-- migrator, before this one runs.
+
+-- A version 7 UUID from the database's clock: 48 bits of milliseconds, 74 random bits.
+create function pgexec.uuid7() returns uuid
+language sql volatile parallel safe
+set search_path = ''
+as $$
+  select encode(
+    set_bit(set_bit(
+      overlay(uuid_send(gen_random_uuid())
+        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+        from 1 for 6),
+      52, 1), 53, 1), 'hex')::uuid
+$$;
+
+-- The least version 7 UUID of a moment: the bound of a partition.
+create function pgexec.uuid7_floor(at timestamptz) returns uuid
+language sql immutable parallel safe
+set search_path = ''
+as $$
+  select (encode(substring(int8send((extract(epoch from at) * 1000)::bigint) from 3), 'hex')
+    || '00000000000000000000')::uuid
+$$;
+
+create table pgexec.runs (
+  run_id          uuid primary key default pgexec.uuid7(),
+  kind            text not null check (kind <> '' and length(kind) <= 128),
+  input           jsonb not null default '{}',
+  status          text not null default 'queued'
+                  check (status in ('queued', 'running', 'parked', 'paused', 'succeeded', 'failed', 'cancelled')),
+  owner           integer,
+  epoch           bigint not null default 0,
+  parent_run_id   uuid,
+  parent_node_id  text,
+  max_tokens      bigint check (max_tokens > 0),
+  max_cost_usd    numeric check (max_cost_usd > 0),
+  max_nodes       integer check (max_nodes > 0),
+  max_wall_ms     bigint check (max_wall_ms > 0),
+  deadline        timestamptz,
+  -- 1 is the most urgent, 4 the least: River's own scale.
+  priority        smallint not null default 2 check (priority between 1 and 4),
+  queue           text not null default 'default' check (queue ~ '^[a-z0-9]+([_-][a-z0-9]+)*$' and length(queue) < 128),
+  labels          jsonb not null default '{}' check (jsonb_typeof(labels) = 'object'),
+  idempotency_key text,
+  run_at          timestamptz not null default now(),
+  created_by      text not null default session_user,
+  traceparent     text,
+  created_at      timestamptz not null default now(),
+  started_at      timestamptz,
+  finished_at     timestamptz,
+  -- What psql shows of the result. The exact bytes are in the log, at result_seq.
+  result          jsonb,
+  result_seq      bigint,
+  error           text,
+  -- Why the run is paused, or what it waits for.
+  reason          text,
+  -- The River job that will look at this run; null when there is none.
+  wake_job        bigint,
+  -- Signals ever sent to this run: a parking statement names the value it saw.
+  inbox           bigint not null default 0,
+  -- The replica whose death put the run back; null after any other way into the queue.
+  orphaned_by     integer,
+  -- Kinds of the frontier that the last owner could not run.
+  waiting_kinds   text[],
+  constraint runs_owned_iff_running check ((owner is not null) = (status = 'running'))
+);
+
+create unique index runs_idempotency_key on pgexec.runs (idempotency_key) where idempotency_key is not null;
+create index runs_owner on pgexec.runs (owner) where owner is not null;
+create index runs_due on pgexec.runs (run_at) where status = 'queued';
+create index runs_parent on pgexec.runs (parent_run_id) where parent_run_id is not null;
+
+-- The log: the source of truth. Primary key and head check are the fence.
+create table pgexec.run_log (
+  run_id uuid not null,
+  seq    bigint not null check (seq > 0),
+  record bytea not null,
+  primary key (run_id, seq)
+) partition by range (run_id);
+
+-- Records over the TOAST threshold go out of line uncompressed: a log is written once and read once.
+alter table pgexec.run_log alter column record set storage external;
+
+-- Ids that are not of a span with a partition of its own, those that are not time-ordered among them.
+create table pgexec.run_log_default partition of pgexec.run_log default;
+
+-- Makes the weekly partitions from this week to some weeks ahead; returns how many it made.
+-- Each is attached with a lock that lets appends go on; one that cannot be attached at once
+-- (the lock is busy, or the default partition already holds ids of its span) is left for later,
+-- and its ids live in the default partition.
+create function pgexec.ensure_partitions(weeks_ahead integer default 4) returns integer
+language plpgsql volatile security definer
+set search_path = ''
+set timezone = 'UTC'
+set lock_timeout = '500ms'
+as $$
+declare
+  made integer := 0;
+  week timestamptz;
+  part text;
+begin
+  if not pg_try_advisory_xact_lock(1885824376, 0) then
+    return 0;
+  end if;
+  for i in 0 .. weeks_ahead loop
+    week := date_trunc('week', clock_timestamp()) + i * interval '7 days';
+    part := 'run_log_' || to_char(week, 'YYYYMMDD');
+    continue when to_regclass('pgexec.' || part) is not null;
+    begin
+      execute format('create table pgexec.%I (like pgexec.run_log including defaults including constraints including storage)', part);
+      execute format('alter table pgexec.run_log attach partition pgexec.%I for values from (%L) to (%L)',
+        part, pgexec.uuid7_floor(week), pgexec.uuid7_floor(week + interval '7 days'));
+      made := made + 1;
+    exception
+      when lock_not_available or check_violation or invalid_object_definition then
+        null;
+    end;
+  end loop;
+  return made;
+end
+$$;
+
+select pgexec.ensure_partitions();
+
+create table pgexec.signals (
+  signal_id  bigint generated always as identity primary key,
+  run_id     uuid not null,
+  name       text not null check (name <> ''),
+  -- The waiting node it is meant for; null for any wait of that name.
+  node_id    text,
+  payload    jsonb not null default 'null',
+  dedupe_key text,
+  created_at timestamptz not null default now(),
+  created_by text not null default session_user,
+  unique (run_id, dedupe_key)
+);
+
+create table pgexec.replicas (
+  replica_id    integer primary key check (replica_id > 0),
+  host          text not null,
+  pid           integer not null,
+  version       text not null,
+  kinds         text[] not null,
+  queues        text[] not null,
+  max_hot_runs  integer not null,
+  hot_runs      integer not null default 0,
+  draining      boolean not null default false,
+  -- The session that holds the replica's advisory lock ('pgex' as integer, replica_id).
+  backend_pid   integer not null,
+  backend_start timestamptz not null,
+  started_at    timestamptz not null default clock_timestamp(),
+  heartbeat_at  timestamptz not null default clock_timestamp()
+);
+
+-- Adds one wake job for each given run that is due, unowned and has none outstanding, and
+-- notifies River once for each queue. The run's row carries the job's id, so that a run
+-- has at most one outstanding wake.
+create function pgexec.wake_runs(run_ids uuid[]) returns integer
+language plpgsql volatile security definer
+set search_path = ''
+as $$
+declare
+  woken integer;
+begin
+  with due as (
+    select r.run_id from pgexec.runs r
+    where r.run_id = any (run_ids) and r.wake_job is null
+      and (r.status = 'parked' or (r.status = 'queued' and r.run_at <= clock_timestamp()))
+    order by r.run_id
+    for update
+  ), marked as (
+    update pgexec.runs r set wake_job = nextval('pgexec.river_job_id_seq')
+    from due where r.run_id = due.run_id and r.wake_job is null
+    returning r.run_id, r.wake_job, r.queue, r.priority
+  )
+  insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)
+  select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
+  from marked;
+  get diagnostics woken = row_count;
+  if woken > 0 and coalesce(current_setting('pgexec.notify_on_insert', true), 'on') <> 'off' then
+    perform pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
+    from (select distinct queue from pgexec.runs where run_id = any (run_ids)) q;
+  end if;
+  return woken;
+end
+$$;
+revoke execute on function pgexec.wake_runs(uuid[]) from public;
+
+-- What a caller may not choose is set here: a new run is queued, free, and has its wake's id when it is due.
+create function pgexec.runs_before_insert() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+begin
+  new.run_id := coalesce(new.run_id, pgexec.uuid7());
+  new.status := 'queued';
+  new.owner := null;
+  new.epoch := 0;
+  new.inbox := 0;
+  new.orphaned_by := null;
+  new.waiting_kinds := null;
+  new.result := null;
+  new.result_seq := null;
+  new.error := null;
+  new.reason := null;
+  new.started_at := null;
+  new.finished_at := null;
+  new.created_by := session_user;
+  new.wake_job := case when new.run_at <= clock_timestamp() then nextval('pgexec.river_job_id_seq') end;
+  return new;
+end
+$$;
+create trigger runs_before_insert before insert on pgexec.runs
+  for each row execute function pgexec.runs_before_insert();
+
+-- The wake jobs of new runs, in the caller's own transaction, with one notification for each queue.
+create function pgexec.runs_after_insert() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+begin
+  insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)
+  select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
+  from new_runs where wake_job is not null;
+  if found and coalesce(current_setting('pgexec.notify_on_insert', true), 'on') <> 'off' then
+    perform pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
+    from (select distinct queue from new_runs where wake_job is not null) q;
+  end if;
+  return null;
+end
+$$;
+create trigger runs_after_insert after insert on pgexec.runs
+  referencing new table as new_runs
+  for each statement execute function pgexec.runs_after_insert();
+
+-- A signal changes its run's row (inbox), so that a parking statement that did not see the signal
+-- finds another row version; a parked run is woken in the same transaction.
+create function pgexec.signals_after_insert() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+declare
+  ids uuid[];
+  unknown uuid;
+begin
+  ids := array(select distinct run_id from new_signals order by run_id);
+  select s.run_id into unknown from unnest(ids) s (run_id)
+  where not exists (select from pgexec.runs r where r.run_id = s.run_id) limit 1;
+  if found then
+    raise exception 'run % does not exist: a signal needs a run', unknown
+      using errcode = 'foreign_key_violation';
+  end if;
+  perform from pgexec.runs r where r.run_id = any (ids) order by r.run_id for update;
+  update pgexec.runs r set inbox = r.inbox + s.n
+  from (select run_id, count(*) as n from new_signals group by run_id) s
+  where r.run_id = s.run_id;
+  perform pgexec.wake_runs(ids);
+  return null;
+end
+$$;
+create trigger signals_after_insert after insert on pgexec.signals
+  referencing new table as new_signals
+  for each statement execute function pgexec.signals_after_insert();
