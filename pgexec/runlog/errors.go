@@ -1,0 +1,41 @@
+package runlog
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrFenced says that the run is no longer ours: another claim, or a failover that lost
+	// commits of ours. Nothing of the refused records is in the log. What is in memory
+	// of the run is worthless; drop it.
+	ErrFenced = errors.New("run is no longer ours")
+
+	// ErrClosed says that the writer was closed or aborted before the record was confirmed.
+	// Whether the record is in the log is not known.
+	ErrClosed = errors.New("log writer is closed")
+)
+
+// GapError says that a log is not seq 1…n. No writer can cause it (G2); it means that rows
+// were deleted by hand or that storage is damaged.
+type GapError struct {
+	RunID RunID
+	Want  Seq
+	Got   Seq
+}
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("log of run %s has a gap: record %d is missing, the next one there is %d", e.RunID, e.Want, e.Got)
+}
+
+// TooLargeError says that a record is over the hard limit. It is permanent: the same record
+// will never fit.
+type TooLargeError struct {
+	NodeID string
+	Size   int
+	Limit  int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("record of node %q has %d bytes, the limit is %d", e.NodeID, e.Size, e.Limit)
+}
