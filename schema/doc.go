@@ -1,0 +1,21 @@
+// Package schema makes, upgrades and removes everything pgexec keeps in a database: its own
+// tables, functions and views, and beside them River's.
+//
+// Our migrations are the numbered files of migrations/, each applied in a transaction of its own
+// together with its row in pgexec.schema_migration. River's migrations are applied by River's own
+// migrator, before ours and outside of our transactions, because some of them cannot share one.
+//
+// The compatibility promise of the module does not cover this package.
+//
+// # Guarantees
+//
+//   - Two migrators at once, in one process or several, apply each migration once and both succeed:
+//     TestUp_ManyAtOnceApplyEachMigrationOnce, TestUp_TwoProcessesAtOnce.
+//   - Nothing waits for a lock inside of a statement (C34): TestUp_WaitsForAnotherMigratorWithoutASnapshot.
+//   - A migration lands whole, with its version row, or not at all: TestUp_AFailedMigrationLeavesNothing.
+//   - Up after Down gives the schema that Up alone gives: TestDown_UpDownUpGivesTheSameSchema.
+//   - The database may have any name, and the role needs no more than CREATE on it, or an empty
+//     schema pgexec of its own: TestUp_DatabaseOfAnyName, TestUp_RoleWithCreateOnDatabase, TestUp_RoleThatOwnsTheSchema.
+//   - A database that is not as this build needs it is refused with words that say what to do:
+//     TestCheck_SaysWhatToDo.
+package schema
