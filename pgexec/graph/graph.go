@@ -1,0 +1,145 @@
+package graph
+
+import (
+	"math"
+	"sync"
+
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// Graph is the state of one run, as its records tell it. Not safe for
+// concurrent use, NewID and the rules of Node apart.
+type Graph struct {
+	// mu lets NewID, called by handlers, read what Apply and Check write. The
+	// owner alone writes nodes and reserved, so it reads them without mu.
+	mu    sync.Mutex
+	nodes map[NodeID]*Node
+	// reserved holds ids of specs that were checked and are not yet applied, with the node that spawns them.
+	reserved map[NodeID]*Node
+	// lastID is the highest number known or given out, by kind.
+	lastID map[string]uint64
+
+	head     int64
+	frontier frontier
+	waiting  int
+	// readied lists all nodes in the order they became ready. Apply returns parts
+	// of it, which stay valid because it is only ever appended to.
+	readied []*Node
+	settled []*Node // work list of settle, empty between calls
+
+	// failures holds failed nodes by ascending seq; handled ones at the front are dropped by Failure.
+	failures []*Node
+	// leaves holds succeeded nodes by ascending seq; those with children at the end are dropped by Result.
+	leaves   []*Node
+	final    *Node
+	finished *pb.Finished
+	usage    Usage
+	deaths   int
+}
+
+// Usage is what the nodes of a run have spent so far, failed ones included.
+type Usage struct {
+	// Nodes counts the nodes that have ended with a record.
+	Nodes                     int64
+	InputTokens, OutputTokens int64
+	// CostNanoUSD is in billionths of a US dollar.
+	CostNanoUSD int64
+}
+
+// New returns the graph of a run that has no records: its root is ready.
+// kind and input are those of the run.
+func New(kind string, input *pb.Payload) *Graph {
+	g := &Graph{
+		nodes:    make(map[NodeID]*Node),
+		reserved: make(map[NodeID]*Node),
+		lastID:   make(map[string]uint64),
+	}
+	root := &Node{ID: RootID, Kind: kind, Input: input}
+	g.nodes[RootID] = root
+	g.ready(root)
+	return g
+}
+
+// Node returns the node with that id, nil if there is none.
+func (g *Graph) Node(id NodeID) *Node { return g.nodes[id] }
+
+// Len returns the number of nodes known, done or not.
+func (g *Graph) Len() int { return len(g.nodes) }
+
+// Head returns the seq of the last record applied, 0 before the first.
+func (g *Graph) Head() int64 { return g.head }
+
+// Frontier returns the nodes that are ready and not done, in the order they
+// became ready. The slice is the caller's.
+func (g *Graph) Frontier() []*Node {
+	out := make([]*Node, 0, g.frontier.len)
+	for n := g.frontier.first; n != nil; n = n.next {
+		out = append(out, n)
+	}
+	return out
+}
+
+// Done reports whether no node is ready or waiting.
+func (g *Graph) Done() bool { return g.frontier.len == 0 && g.waiting == 0 }
+
+// Attempts returns the failed attempts of a node, 0 for an unknown one.
+func (g *Graph) Attempts(id NodeID) uint32 {
+	if n := g.nodes[id]; n != nil {
+		return n.Attempts
+	}
+	return 0
+}
+
+// Failure returns the failed node with the lowest seq whose failure no all-done
+// node sees, directly or through skipped nodes; nil if there is none.
+func (g *Graph) Failure() *Node {
+	for len(g.failures) > 0 && g.failures[0].handled {
+		g.failures = g.failures[1:] // once handled, handled for good
+	}
+	if len(g.failures) == 0 {
+		return nil
+	}
+	return g.failures[0]
+}
+
+// Result returns the node whose output is the result of the run: the last
+// succeeded one marked final, else the last succeeded one without children;
+// nil if there is neither.
+func (g *Graph) Result() *Node {
+	if g.final != nil {
+		return g.final
+	}
+	for len(g.leaves) > 0 {
+		last := g.leaves[len(g.leaves)-1]
+		if !last.parent {
+			return last
+		}
+		g.leaves = g.leaves[:len(g.leaves)-1] // a parent is never a leaf again
+	}
+	return nil
+}
+
+// Finished returns the run's last record, nil while it has not finished.
+func (g *Graph) Finished() *pb.Finished { return g.finished }
+
+// DeathsWithoutProgress counts the claims after a replica's death since the
+// last record of a node, of a failed attempt or of a resumption.
+func (g *Graph) DeathsWithoutProgress() int { return g.deaths }
+
+// Usage returns what the run has spent.
+func (g *Graph) Usage() Usage { return g.usage }
+
+func (u *Usage) add(spent *pb.Usage) {
+	u.Nodes++
+	u.InputTokens = addSaturated(u.InputTokens, spent.GetInputTokens())
+	u.OutputTokens = addSaturated(u.OutputTokens, spent.GetOutputTokens())
+	u.CostNanoUSD = addSaturated(u.CostNanoUSD, spent.GetCostNanoUsd())
+}
+
+// addSaturated adds two amounts that are not negative.
+func addSaturated(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
