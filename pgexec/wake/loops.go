@@ -1,0 +1,161 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgexec/runtime/sql"
+)
+
+const (
+	// dueBatch bounds the runs one timer statement wakes.
+	dueBatch = 500
+	// sweepPage bounds the jobs one sweep statement looks at, sweepPages the
+	// statements of one sweep: the next one goes on from there.
+	sweepPage, sweepPages = 1000, 10
+	// statementTimeout bounds each statement of the loops.
+	statementTimeout = 10 * time.Second
+)
+
+// runTimers wakes runs at their run_at. Between two looks it sleeps until the
+// next run is due, at most TimerInterval, since new runs are not announced.
+func (w *Waker) runTimers(ctx context.Context) {
+	out := outage{logger: w.cfg.Logger, task: "wake due runs"}
+	for delay := time.Duration(0); sleep(ctx, delay); {
+		next, err := w.wakeDue(ctx)
+		out.report(ctx, err)
+		delay = next
+		if err != nil {
+			delay = jittered(w.cfg.TimerInterval, 2)
+		}
+	}
+}
+
+// wakeDue wakes runs that are due and returns when to look again.
+func (w *Waker) wakeDue(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	var (
+		woken  int
+		nextUs *int64
+		at     time.Time
+		seen   = time.Now()
+	)
+	err := w.cfg.Pool.QueryRow(ctx, sql.WakeDue, dueBatch, w.cfg.TimerInterval.Microseconds()).Scan(&woken, &nextUs, &at)
+	if err != nil {
+		return 0, fmt.Errorf("wake due runs: %w", err)
+	}
+	w.clock.set(at, seen)
+	switch {
+	case woken == dueBatch:
+		return 0, nil
+	case nextUs == nil:
+		return w.cfg.TimerInterval, nil
+	default:
+		// A little later than due: a look that comes too early is wasted.
+		return time.Duration(*nextUs)*time.Microsecond + time.Millisecond - time.Since(seen), nil
+	}
+}
+
+// runSweeps finds, at once and then every SweepInterval, runs that nothing else would wake.
+func (w *Waker) runSweeps(ctx context.Context) {
+	out := outage{logger: w.cfg.Logger, task: "sweep"}
+	var after int64
+	for delay := time.Duration(0); sleep(ctx, delay); delay = jittered(w.cfg.SweepInterval, 5) {
+		err := w.wakeWaiting(ctx)
+		if err == nil {
+			after, err = w.sweep(ctx, after)
+		}
+		out.report(ctx, err)
+	}
+}
+
+// wakeWaiting wakes runs that wait for a kind this replica has.
+func (w *Waker) wakeWaiting(ctx context.Context) error {
+	if len(w.cfg.Kinds) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeWaiting, w.cfg.Kinds, dueBatch); err != nil {
+		return fmt.Errorf("wake waiting runs: %w", err)
+	}
+	return nil
+}
+
+// sweep replaces wakes that cannot be delivered any more, among those with a
+// job id above after. It returns where the next sweep goes on.
+func (w *Waker) sweep(ctx context.Context, after int64) (int64, error) {
+	for range sweepPages {
+		last, lookedAt, woken, err := w.sweepOnce(ctx, after)
+		if err != nil {
+			return after, err
+		}
+		if woken > 0 {
+			w.cfg.Logger.Warn("woke runs that had lost their wake", "runs", woken)
+		}
+		if lookedAt < sweepPage {
+			return 0, nil
+		}
+		after = last
+	}
+	return after, nil
+}
+
+func (w *Waker) sweepOnce(ctx context.Context, after int64) (last int64, lookedAt, woken int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	err = w.cfg.Pool.QueryRow(ctx, sql.WakeSweep,
+		after, sweepPage, clientID(w.cfg.ReplicaID), w.cfg.LostAfter.Microseconds(), w.current.list(),
+	).Scan(&last, &lookedAt, &woken)
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("sweep wakes: %w", err)
+	}
+	return last, lookedAt, woken, nil
+}
+
+// completerDelay is how long River may take to write down that a job rests.
+const completerDelay = 260 * time.Millisecond
+
+// runNudges has rested wakes fetched when their rest is over: River itself
+// would find them only by its poll.
+func (w *Waker) runNudges(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.rested:
+		}
+		if !sleep(ctx, w.cfg.AgainAfter+completerDelay) {
+			return
+		}
+		w.nudge(ctx)
+	}
+}
+
+// nudge makes all River clients of our queues fetch. It is a hint: they poll as well.
+func (w *Waker) nudge(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeNudge, w.cfg.Queues); err != nil {
+		w.cfg.Logger.Debug("nudge queues", "error", err)
+	}
+}
+
+// runHousekeeping makes partitions ahead of time.
+func (w *Waker) runHousekeeping(ctx context.Context) {
+	out := outage{logger: w.cfg.Logger, task: "make partitions"}
+	for delay := time.Duration(0); sleep(ctx, delay); delay = jittered(w.cfg.HousekeepingInterval, 5) {
+		out.report(ctx, w.ensurePartitions(ctx))
+	}
+}
+
+func (w *Waker) ensurePartitions(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeHousekeeping); err != nil {
+		return fmt.Errorf("make partitions: %w", err)
+	}
+	return nil
+}

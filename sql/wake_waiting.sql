@@ -1,0 +1,10 @@
+-- Wakes a bounded batch of runs that were put back for want of a handler and whose missing kinds this replica has; rows another session is busy with are left to it (skip locked).
+with waiting as (
+  select run_id from pgexec.runs
+  where status = 'queued' and wake_job is null and waiting_kinds is not null
+    and waiting_kinds && $1::text[] and run_at <= statement_timestamp()
+  order by run_at
+  limit $2
+  for update skip locked
+)
+select pgexec.wake_runs(array(select run_id from waiting order by run_id))
