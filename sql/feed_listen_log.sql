@@ -1,0 +1,2 @@
+-- Subscribes this session to the hints that logs have grown.
+listen pgexec_log

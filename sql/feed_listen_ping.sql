@@ -1,0 +1,2 @@
+-- Subscribes this session to pings, its own among them.
+listen pgexec_ping
