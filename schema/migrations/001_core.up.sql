@@ -9,7 +9,7 @@ as $$
   select encode(
     set_bit(set_bit(
       overlay(uuid_send(gen_random_uuid())
-        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+        placing substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
         from 1 for 6),
       52, 1), 53, 1), 'hex')::uuid
 $$;
@@ -19,10 +19,11 @@ create function pgexec.uuid7_floor(at timestamptz) returns uuid
 language sql immutable parallel safe
 set search_path = ''
 as $$
-  select (encode(substring(int8send((extract(epoch from at) * 1000)::bigint) from 3), 'hex')
+  select (encode(substring(int8send(floor(extract(epoch from at) * 1000)::bigint) from 3), 'hex')
     || '00000000000000000000')::uuid
 $$;
 
+-- One row a run. It changes a few times in a run's life, never per node.
 create table pgexec.runs (
   run_id          uuid primary key default pgexec.uuid7(),
   kind            text not null check (kind <> '' and length(kind) <= 128),
@@ -34,7 +35,7 @@ create table pgexec.runs (
   parent_run_id   uuid,
   parent_node_id  text,
   max_tokens      bigint check (max_tokens > 0),
-  max_cost_usd    numeric check (max_cost_usd > 0),
+  max_cost_usd    numeric check (max_cost_usd > 0 and max_cost_usd < 'infinity'),
   max_nodes       integer check (max_nodes > 0),
   max_wall_ms     bigint check (max_wall_ms > 0),
   deadline        timestamptz,
@@ -68,7 +69,10 @@ create table pgexec.runs (
 
 create unique index runs_idempotency_key on pgexec.runs (idempotency_key) where idempotency_key is not null;
 create index runs_owner on pgexec.runs (owner) where owner is not null;
-create index runs_due on pgexec.runs (run_at) where status = 'queued';
+-- Runs that have a time but no wake yet; those with a wake, found by its job; those that wait for a kind.
+create index runs_due on pgexec.runs (run_at) where status = 'queued' and wake_job is null and waiting_kinds is null;
+create index runs_wake_job on pgexec.runs (wake_job) where wake_job is not null;
+create index runs_waiting on pgexec.runs (run_at) where status = 'queued' and wake_job is null and waiting_kinds is not null;
 create index runs_parent on pgexec.runs (parent_run_id) where parent_run_id is not null;
 
 -- The log: the source of truth. Primary key and head check are the fence.
@@ -86,43 +90,56 @@ alter table pgexec.run_log alter column record set storage external;
 create table pgexec.run_log_default partition of pgexec.run_log default;
 
 -- Makes the weekly partitions from this week to some weeks ahead; returns how many it made.
--- Each is attached with a lock that lets appends go on; one that cannot be attached at once
--- (the lock is busy, or the default partition already holds ids of its span) is left for later,
--- and its ids live in the default partition.
+-- A week whose partition cannot be made at once is left to the next call, and its ids live in the
+-- default partition, where they work as well. That is so
+--   * while somebody holds the default partition, say a long reader: attaching locks it exclusively,
+--     and all appends would queue behind this call for as long as it waits, so it waits briefly and gives up;
+--   * when the default partition holds ids of that week already, or is so large that looking through it
+--     under that lock would stop appends.
 create function pgexec.ensure_partitions(weeks_ahead integer default 4) returns integer
 language plpgsql volatile security definer
 set search_path = ''
 set timezone = 'UTC'
-set lock_timeout = '500ms'
+set lock_timeout = '100ms'
 as $$
 declare
   made integer := 0;
   week timestamptz;
+  lower_bound uuid;
+  upper_bound uuid;
   part text;
 begin
   if not pg_try_advisory_xact_lock(1885824376, 0) then
     return 0;
   end if;
-  for i in 0 .. weeks_ahead loop
+  for i in 0 .. least(weeks_ahead, 52) loop
     week := date_trunc('week', clock_timestamp()) + i * interval '7 days';
+    lower_bound := pgexec.uuid7_floor(week);
+    upper_bound := pgexec.uuid7_floor(week + interval '7 days');
     part := 'run_log_' || to_char(week, 'YYYYMMDD');
     continue when to_regclass('pgexec.' || part) is not null;
     begin
+      continue when pg_relation_size('pgexec.run_log_default') > 256 * 1024 * 1024
+        or exists (select from pgexec.run_log_default d where d.run_id >= lower_bound and d.run_id < upper_bound);
       execute format('create table pgexec.%I (like pgexec.run_log including defaults including constraints including storage)', part);
       execute format('alter table pgexec.run_log attach partition pgexec.%I for values from (%L) to (%L)',
-        part, pgexec.uuid7_floor(week), pgexec.uuid7_floor(week + interval '7 days'));
+        part, lower_bound, upper_bound);
       made := made + 1;
     exception
-      when lock_not_available or check_violation or invalid_object_definition then
-        null;
+      when lock_not_available then
+        exit;
+      when check_violation or invalid_object_definition then
+        null;  -- An id of that week came in since we looked, or somebody made partitions of other spans.
     end;
   end loop;
   return made;
 end
 $$;
+revoke execute on function pgexec.ensure_partitions(integer) from public;
 
 select pgexec.ensure_partitions();
 
+-- The durable inbox: what was sent to a run, consumed or not.
 create table pgexec.signals (
   signal_id  bigint generated always as identity primary key,
   run_id     uuid not null,
@@ -136,6 +153,7 @@ create table pgexec.signals (
   unique (run_id, dedupe_key)
 );
 
+-- Who lives. A row is true only while its session holds the replica's advisory lock.
 create table pgexec.replicas (
   replica_id    integer primary key check (replica_id > 0),
   host          text not null,
@@ -162,6 +180,7 @@ set search_path = ''
 as $$
 declare
   woken integer;
+  queues text[];
 begin
   with due as (
     select r.run_id from pgexec.runs r
@@ -173,14 +192,16 @@ begin
     update pgexec.runs r set wake_job = nextval('pgexec.river_job_id_seq')
     from due where r.run_id = due.run_id and r.wake_job is null
     returning r.run_id, r.wake_job, r.queue, r.priority
+  ), jobs as (
+    insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)
+    select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
+    from marked
+    returning queue
   )
-  insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)
-  select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
-  from marked;
-  get diagnostics woken = row_count;
+  select count(*), array_agg(distinct queue) into woken, queues from jobs;
   if woken > 0 and coalesce(current_setting('pgexec.notify_on_insert', true), 'on') <> 'off' then
     perform pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
-    from (select distinct queue from pgexec.runs where run_id = any (run_ids)) q;
+    from unnest(queues) q (queue);
   end if;
   return woken;
 end
@@ -206,6 +227,7 @@ begin
   new.reason := null;
   new.started_at := null;
   new.finished_at := null;
+  new.created_at := now();
   new.created_by := session_user;
   new.wake_job := case when new.run_at <= clock_timestamp() then nextval('pgexec.river_job_id_seq') end;
   return new;
@@ -233,6 +255,19 @@ $$;
 create trigger runs_after_insert after insert on pgexec.runs
   referencing new table as new_runs
   for each statement execute function pgexec.runs_after_insert();
+
+create function pgexec.signals_before_insert() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+begin
+  new.created_at := now();
+  new.created_by := session_user;
+  return new;
+end
+$$;
+create trigger signals_before_insert before insert on pgexec.signals
+  for each row execute function pgexec.signals_before_insert();
 
 -- A signal changes its run's row (inbox), so that a parking statement that did not see the signal
 -- finds another row version; a parked run is woken in the same transaction.
