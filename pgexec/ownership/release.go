@@ -1,0 +1,80 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
+)
+
+const (
+	minReleasePause = 5 * time.Millisecond
+	maxReleasePause = 100 * time.Millisecond
+)
+
+// Held is a run with the epoch it was claimed at.
+type Held struct {
+	RunID runlog.RunID
+	Epoch runlog.Epoch
+}
+
+// ReleaseOpts are options of [Release].
+type ReleaseOpts struct {
+	// WaitingKinds are the kinds the released runs need and this replica has
+	// not. The runs get no wake; a replica that has one of the kinds finds them.
+	WaitingKinds []string
+}
+
+// Release gives runs back to the queue, with a wake, in one statement. Runs
+// that are not ours at that epoch any more are left alone. A run whose row
+// somebody else has locked is tried again until ctx is done.
+func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) error {
+	var kinds []string
+	var reason *string
+	if opts != nil && len(opts.WaitingKinds) > 0 {
+		kinds = opts.WaitingKinds
+		text := "waits for kind " + strings.Join(kinds, ", ")
+		reason = &text
+	}
+	runIDs, epochs := make([]runlog.RunID, len(held)), make([]int64, len(held))
+	for i, h := range held {
+		runIDs[i], epochs[i] = h.RunID, int64(h.Epoch)
+	}
+	for pause := minReleasePause; ; pause = min(2*pause, maxReleasePause) {
+		var still []runlog.RunID
+		var told int64
+		err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runIDs, epochs, kinds, reason).Scan(&still, &told)
+		if err != nil && !lostRace(err) {
+			return fmt.Errorf("release runs: %w", err)
+		}
+		if err == nil && len(still) == 0 {
+			return nil
+		}
+		// Those already released do not match again.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("release runs: %d of %d are locked by another session: %w", len(still), len(held), ctx.Err())
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// Owned returns the runs that the database says the replica owns.
+func Owned(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID) ([]Held, error) {
+	rows, err := pool.Query(ctx, sql.OwnershipOwned, int32(id))
+	if err != nil {
+		return nil, fmt.Errorf("read owned runs: %w", err)
+	}
+	held, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Held])
+	if err != nil {
+		return nil, fmt.Errorf("read owned runs: %w", err)
+	}
+	return held, nil
+}

@@ -1,0 +1,38 @@
+-- Puts back all runs of replica $1, wakes included, and the wake jobs it had fetched, and takes it off the list. Under its advisory lock and its row's lock, taken before: it can claim nothing more. A run that somebody else has locked is left, and the replica stays listed for the next pass.
+with locked as materialized (
+  select run_id from pgexec.runs where owner = $1::integer order by run_id for update skip locked
+), put_back as (
+  update pgexec.runs r
+  set owner = null, status = 'queued', orphaned_by = $2::integer, wake_job = nextval('pgexec.river_job_id_seq')
+  from locked l
+  where r.run_id = l.run_id
+  returning r.run_id, r.wake_job, r.queue, r.priority
+), jobs as (
+  insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)
+  select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
+  from put_back
+), fetched as materialized (
+  select j.id from pgexec.river_job j
+  where j.state = 'running' and j.kind = 'pgexec_wake'
+    and j.attempted_by[array_upper(j.attempted_by, 1)] = 'pgexec-' || $1::integer
+  order by j.id
+  for update skip locked
+), returned as (
+  update pgexec.river_job j
+  set state = 'available', scheduled_at = now(), attempt = greatest(j.attempt - 1, 0)
+  from fetched f
+  where j.id = f.id
+  returning j.queue
+), told as (
+  select pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
+  from (select queue from put_back union select queue from returned) q
+), gone as (
+  delete from pgexec.replicas
+  where replica_id = $1::integer
+    and not exists (select from pgexec.runs where owner = $1::integer and run_id not in (select run_id from locked))
+  returning replica_id
+)
+select array(select run_id from put_back order by run_id) as run_ids,
+  (select count(*) from returned) as jobs,
+  exists (select from gone) as gone,
+  (select count(*) from told) as told

@@ -1,0 +1,8 @@
+-- Which runs of a claim whose answer was lost are ours after all: owner and epoch are as that claim sets them, and the log ends with its very record.
+select w.run_id, false as busy, r.epoch, l.seq, r.kind, r.input::text as input, r.priority, r.created_at
+from unnest($2::uuid[], $3::bigint[], $4::bytea[]) as w (run_id, epoch, record)
+join pgexec.runs r on r.run_id = w.run_id and r.owner = $1::integer and r.epoch = w.epoch + 1
+cross join lateral (
+  select l.seq, l.record from pgexec.run_log l where l.run_id = w.run_id order by l.seq desc limit 1
+) l
+where l.record = w.record
