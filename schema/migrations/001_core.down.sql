@@ -7,6 +7,8 @@ drop function pgexec.signals_before_insert();
 drop function pgexec.runs_after_insert();
 drop function pgexec.runs_before_insert();
 drop function pgexec.wake_runs(uuid[]);
+drop function pgexec.may_append(uuid[], bigint[], integer[], bigint[]);
+drop function pgexec.may_append(uuid, bigint, integer, bigint);
 drop function pgexec.ensure_partitions(integer);
 drop function pgexec.uuid7_floor(timestamptz);
 drop function pgexec.uuid7();

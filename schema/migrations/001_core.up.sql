@@ -139,6 +139,38 @@ revoke execute on function pgexec.ensure_partitions(integer) from public;
 
 select pgexec.ensure_partitions();
 
+-- Whether the owner of an epoch may append after record head: the head is there, and the run is still its.
+-- Plain reads in the calling statement's snapshot; what commits after it is stopped by the log's primary key.
+-- Its statements are planned once a session and by key, whatever the size of the tables at that moment:
+-- a plan made when they were small would scan them when they have grown.
+create function pgexec.may_append(run uuid, head bigint, replica integer, run_epoch bigint) returns boolean
+language plpgsql stable
+set search_path = ''
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  -- The owner is compared outside of the WHERE, so that only the primary key can find the row.
+  return coalesce((select r.owner = replica and r.epoch = run_epoch from pgexec.runs r where r.run_id = run), false)
+    and exists (select from pgexec.run_log l where l.run_id = run and l.seq = head);
+end
+$$;
+
+-- Those of many runs of which may_append is true.
+create function pgexec.may_append(run_ids uuid[], heads bigint[], replicas integer[], epochs bigint[]) returns setof uuid
+language plpgsql stable
+set search_path = ''
+set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return query
+  select w.run_id from unnest(run_ids, heads, replicas, epochs) w (run_id, head, replica, epoch)
+  where (select r.owner = w.replica and r.epoch = w.epoch from pgexec.runs r where r.run_id = w.run_id)
+    and (select true from pgexec.run_log l where l.run_id = w.run_id and l.seq = w.head);
+end
+$$;
+
 -- The durable inbox: what was sent to a run, consumed or not.
 create table pgexec.signals (
   signal_id  bigint generated always as identity primary key,

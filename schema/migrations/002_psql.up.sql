@@ -79,10 +79,10 @@ end
 $$;
 
 -- One message of the record format, the bytes [first, after) of buf, as JSON text. Raises an error when they are
--- cut short, and unless lossy also when jsonb cannot hold a string or a payload of it. Fields and words that
--- this version does not know are skipped, and shown as numbers.
--- It inherits the empty search_path of pgexec.decode: a setting of its own would cost more than the work.
-create function pgexec.decode_message(buf bytea, first integer, after integer, message text, lossy boolean) returns text
+-- damaged, and with leniency 0 also when jsonb cannot hold a string or a payload; with 1 those are shown lossy, with 2
+-- payloads are shown as strings. Fields this version does not know are skipped, enum values shown as numbers.
+-- It inherits the empty search_path of pgexec.decode: a setting of its own would cost as much as the work.
+create function pgexec.decode_message(buf bytea, first integer, after integer, message text, leniency integer) returns text
 language plpgsql immutable strict
 as $$
 declare
@@ -168,18 +168,21 @@ begin
         raise exception 'a field is longer than its message' using errcode = 'data_corrupted';
       end if;
       if type = 's' or type = 'S' then
-        if lossy then
+        if leniency > 0 then
           value := to_json(pgexec.utf8_lossy(substring(buf from pos + 1 for n::integer)));
         else
           value := to_json(convert_from(substring(buf from pos + 1 for n::integer), 'UTF8'));
         end if;
       elsif type = 'm' or type = 'M' then
-        value := pgexec.decode_message(buf, pos, pos + n::integer, fields[number][3], lossy);
+        value := pgexec.decode_message(buf, pos, pos + n::integer, fields[number][3], leniency);
       elsif type = 'j' then
-        if lossy then
+        if leniency = 0 then
+          -- JSON by itself, lest a payload could close its field and open others.
+          value := convert_from(substring(buf from pos + 1 for n::integer), 'UTF8')::json;
+        elsif leniency = 1 then
           value := pgexec.json_lossy(substring(buf from pos + 1 for n::integer));
         else
-          value := convert_from(substring(buf from pos + 1 for n::integer), 'UTF8')::json;
+          value := to_json(pgexec.utf8_lossy(substring(buf from pos + 1 for n::integer)));
         end if;
       elsif type = 'x' then
         value := to_json(encode(substring(buf from pos + 1 for n::integer), 'hex'));
@@ -255,40 +258,46 @@ as $$
 declare
   -- Out of line or not, the bytes are fetched once.
   buf constant bytea := record || ''::bytea;
+  reason text;
 begin
-  return pgexec.decode_message(buf, 0, length(buf), 'Record', false)::jsonb;
-exception when others then
-  begin
-    return pgexec.decode_message(buf, 0, length(buf), 'Record', true)::jsonb;
-  exception when others then
-    return jsonb_build_object('corrupt', sqlerrm);
-  end;
+  for leniency in 0 .. 2 loop
+    begin
+      return pgexec.decode_message(buf, 0, length(buf), 'Record', leniency)::jsonb;
+    exception
+      when array_subscript_error then
+        reason := 'the record ends within a field';
+      when others then
+        reason := sqlerrm;
+    end;
+  end loop;
+  return jsonb_build_object('corrupt', reason);
 end
 $$;
 
--- The log decoded: one line for each node that is done.
+-- The log decoded: one line for each node that is done. A damaged record shows as its seq and the error.
 create view pgexec.nodes as
 select
   l.run_id,
   l.seq,
-  d.node ->> 'id' as node_id,
-  d.node ->> 'kind' as kind,
-  array(select jsonb_array_elements_text(d.node -> 'parents')) as parents,
-  d.node ->> 'status' as status,
-  d.node -> 'output' as output,
-  d.node #>> '{error,message}' as error,
-  (d.node ->> 'attempt')::bigint as attempt,
-  coalesce((d.node #>> '{usage,input_tokens}')::bigint, 0) + coalesce((d.node #>> '{usage,output_tokens}')::bigint, 0) as tokens,
-  coalesce((d.node #>> '{usage,cost_nano_usd}')::numeric, 0) / 1000000000 as cost_usd,
-  (d.node ->> 'started_at')::timestamptz as started_at,
-  (d.node ->> 'finished_at')::timestamptz as finished_at,
-  (d.node ->> 'finished_at')::timestamptz - (d.node ->> 'started_at')::timestamptz as duration,
-  (d.node ->> 'replica_id')::integer as replica_id
+  d.rec #>> '{node,id}' as node_id,
+  d.rec #>> '{node,kind}' as kind,
+  array(select jsonb_array_elements_text(d.rec #> '{node,parents}')) as parents,
+  d.rec #>> '{node,status}' as status,
+  d.rec #> '{node,output}' as output,
+  coalesce(d.rec #>> '{node,error,message}', 'damaged record: ' || (d.rec ->> 'corrupt')) as error,
+  (d.rec #>> '{node,attempt}')::bigint as attempt,
+  coalesce((d.rec #>> '{node,usage,input_tokens}')::bigint, 0)
+    + coalesce((d.rec #>> '{node,usage,output_tokens}')::bigint, 0) as tokens,
+  coalesce((d.rec #>> '{node,usage,cost_nano_usd}')::numeric, 0) / 1000000000 as cost_usd,
+  (d.rec #>> '{node,started_at}')::timestamptz as started_at,
+  (d.rec #>> '{node,finished_at}')::timestamptz as finished_at,
+  (d.rec #>> '{node,finished_at}')::timestamptz - (d.rec #>> '{node,started_at}')::timestamptz as duration,
+  (d.rec #>> '{node,replica_id}')::bigint as replica_id
 from pgexec.run_log l
 -- Decoded once a row: "offset 0" keeps the planner from repeating the call in each column.
-cross join lateral (select pgexec.decode(l.record) -> 'node' as node offset 0) d
+cross join lateral (select pgexec.decode(l.record) as rec offset 0) d
 -- The first byte of a node's record, so that the others are not decoded at all.
-where substring(l.record from 1 for 1) = '\x0a' and d.node is not null;
+where substring(l.record from 1 for 1) = '\x0a';
 
 -- One line a run: what it does, where, and why it waits.
 create view pgexec.run_overview as
@@ -296,7 +305,7 @@ select
   r.run_id,
   r.kind,
   r.status,
-  r.owner as replica_id,
+  r.owner,
   p.host,
   -- The newest record's seq, from the primary key; null when the log is empty or was pruned.
   (select l.seq from pgexec.run_log l where l.run_id = r.run_id order by l.seq desc limit 1) as head,
@@ -326,7 +335,7 @@ left join pgexec.replicas p on p.replica_id = r.owner;
 -- One line a replica. Alive means that its session still holds its advisory lock in this database.
 create view pgexec.replica_overview as
 with locks as materialized (
-  select l.objid, l.pid
+  select l.objid
   from pg_locks l
   where l.locktype = 'advisory' and l.classid = 1885824376 and l.objsubid = 2 and l.granted
     and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -336,7 +345,7 @@ select
   p.host,
   p.pid,
   p.version,
-  exists (select from locks l where l.objid = p.replica_id::oid and l.pid = p.backend_pid) as alive,
+  exists (select from locks l where l.objid = p.replica_id::oid) as alive,
   p.draining,
   p.hot_runs,
   p.max_hot_runs,
