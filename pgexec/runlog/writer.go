@@ -3,15 +3,15 @@ package runlog
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
 // WriterConfig configures a [Writer]. Only Pool is required.
 type WriterConfig struct {
+	// Pool must have at least as many connections as there are flushers.
 	Pool *pgxpool.Pool
 	// Flushers is the number of flushes that may be in flight at once, each on a connection
 	// of the pool. Defaults to 2.
@@ -20,59 +20,79 @@ type WriterConfig struct {
 	MaxBatchRows int
 	// MaxBatchBytes bounds the bytes of one flush; a single record may exceed it. Defaults to 4 MiB.
 	MaxBatchBytes int
-	// FlushTimeout bounds one attempt at a flush. Defaults to 30 s.
+	// FlushTimeout bounds one attempt at a flush, so that a connection to nowhere is given up. Defaults to 30 s.
 	FlushTimeout time.Duration
-	// CommittedFunc is called after a commit with the new head of each run that was written.
-	// It must not block.
+	// CommittedFunc, if set, is called after a commit with the new head of each run that was written,
+	// after the callbacks of the run's records. It must not block.
 	CommittedFunc func(RunID, Seq)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Writer appends records of many runs.
-type Writer struct{ cfg WriterConfig }
-
-// NewWriter starts the writer's flushers.
-func NewWriter(cfg WriterConfig) *Writer { return &Writer{cfg: cfg} }
-
-// Close flushes all that is queued, waits for it and stops.
-func (w *Writer) Close() {}
-
-// Abort stops at once; every pending callback gets [ErrClosed].
-func (w *Writer) Abort() {}
-
-// Open returns the end of a claimed run's log. head is the seq of our claim record.
-func (w *Writer) Open(id RunID, owner ReplicaID, epoch Epoch, head Seq) *Tail { return &Tail{} }
-
-// Tail is the end of one owned run's log.
-type Tail struct{}
-
-// Append queues a record.
-func (t *Tail) Append(record []byte, done func(seq Seq, err error)) {}
-
-// FinishParams is the end of a run.
-type FinishParams struct {
-	// Record is the encoded finished record.
-	Record []byte
-	// Status is succeeded, failed or cancelled.
-	Status string
-	// Result is JSON text, or nil.
-	Result []byte
-	// ResultSeq is the position of the record that holds the exact bytes; 0 for none.
-	ResultSeq Seq
-	// Error is what psql shows of a failure; empty for none.
-	Error string
+func (cfg WriterConfig) withDefaults() WriterConfig {
+	if cfg.Flushers <= 0 {
+		cfg.Flushers = 2
+	}
+	if cfg.MaxBatchRows <= 0 {
+		cfg.MaxBatchRows = 1000
+	}
+	if cfg.MaxBatchBytes <= 0 {
+		cfg.MaxBatchBytes = 4 << 20
+	}
+	if cfg.FlushTimeout <= 0 {
+		cfg.FlushTimeout = 30 * time.Second
+	}
+	if cfg.CommittedFunc == nil {
+		cfg.CommittedFunc = func(RunID, Seq) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return cfg
 }
 
-// Finish appends the finished record and ends the run.
-func (t *Tail) Finish(ctx context.Context, params FinishParams) error { return nil }
-
-// Read calls fn with each record after the given seq.
-func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
-	return nil
+// Writer appends the records of many runs. A few flushers share the work: while flushes are in
+// flight, what comes in gathers for the next ones. At most one flush of a run is in flight,
+// so its records leave in order. No goroutine belongs to a run.
+type Writer struct {
+	cfg   WriterConfig
+	queue *queue
+	abort context.CancelFunc
+	wg    sync.WaitGroup
 }
 
-// ReadRaw is Read without decoding. fn may keep the bytes.
-func ReadRaw(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(seq Seq, record []byte) error) error {
-	return nil
+// NewWriter starts the writer's flushers. Close or Abort ends them.
+func NewWriter(cfg WriterConfig) *Writer {
+	cfg = cfg.withDefaults()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Writer{cfg: cfg, queue: newQueue(cfg), abort: cancel}
+	for range cfg.Flushers {
+		w.wg.Go(func() {
+			f := flusher{cfg: cfg, queue: w.queue}
+			f.run(ctx)
+		})
+	}
+	return w
+}
+
+// Close flushes all that is queued, waits for it and stops. It belongs after the last Append, and
+// not in a callback. What is appended later gets [ErrClosed].
+func (w *Writer) Close() {
+	w.queue.close(false)
+	w.wg.Wait()
+	w.abort()
+}
+
+// Abort stops at once: flushes in flight are cut, and every pending callback gets [ErrClosed]
+// before it returns. It must not be called in a callback.
+func (w *Writer) Abort() {
+	w.queue.close(true)
+	w.abort()
+	w.wg.Wait()
+}
+
+// Open returns the end of a claimed run's log. owner and epoch are those of the claim, head is
+// the seq of the last record, at first that of the claim's own.
+func (w *Writer) Open(id RunID, owner ReplicaID, epoch Epoch, head Seq) *Tail {
+	return &Tail{queue: w.queue, id: id, owner: owner, epoch: epoch, head: head}
 }

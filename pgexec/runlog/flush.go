@@ -1,0 +1,132 @@
+package runlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// flusher sends one batch after another. It owns the buffers of its statements.
+type flusher struct {
+	cfg   WriterConfig
+	queue *queue
+	args  arguments
+}
+
+func (f *flusher) run(ctx context.Context) {
+	for {
+		b, ok := f.queue.take()
+		if !ok {
+			return
+		}
+		for _, dead := range b.dead {
+			f.resolve([]*flight{dead}, dead.tail.err)
+		}
+		f.flush(ctx, b.action, b.flights)
+	}
+}
+
+// flush sends the flights until the fate of each is known, and tells it.
+func (f *flusher) flush(ctx context.Context, a action, flights []*flight) {
+	slices.SortFunc(flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })
+	var pace backoff
+	for attempt := 1; len(flights) > 0; attempt++ {
+		err := f.send(ctx, a, flights)
+		switch {
+		case err == nil:
+			written, refused := split(flights, func(fl *flight) bool { return fl.written })
+			f.resolve(written, nil)
+			f.resolve(f.look(ctx, refused), ErrFenced)
+			return
+		case ctx.Err() != nil:
+			f.resolve(flights, ErrClosed)
+			return
+		case !mayRetry(err):
+			f.giveUp(ctx, a, flights, err)
+			return
+		}
+		f.cfg.Logger.WarnContext(ctx, "flush of run logs will be repeated", "runs", len(flights), "attempt", attempt, "error", err)
+		if !pace.wait(ctx) {
+			f.resolve(flights, ErrClosed)
+			return
+		}
+		flights = f.look(ctx, flights)
+	}
+}
+
+// giveUp ends flights that a permanent error stopped. One bad run must not take the others of its
+// batch with it, so each is tried alone.
+func (f *flusher) giveUp(ctx context.Context, a action, flights []*flight, err error) {
+	if len(flights) == 1 {
+		f.resolve(flights, fmt.Errorf("append record: %w", err))
+		return
+	}
+	for i := range flights {
+		f.flush(ctx, a, flights[i:i+1])
+	}
+}
+
+// look finds out whose the records after the flights' heads are, where the answer to a flush was lost or
+// was no. The same bytes are our own append: confirmed. Other bytes are a new owner's: fenced.
+// Those with nothing there are returned.
+func (f *flusher) look(ctx context.Context, flights []*flight) (absent []*flight) {
+	var pace backoff
+	for len(flights) > 0 {
+		found, err := f.readNext(ctx, flights)
+		switch {
+		case err == nil:
+			present, absent := split(flights, func(fl *flight) bool { return found[fl.tail.id] != nil })
+			own, others := split(present, func(fl *flight) bool {
+				return bytes.Equal(found[fl.tail.id], fl.entries[0].record)
+			})
+			f.resolve(own, nil)
+			f.resolve(others, ErrFenced)
+			return absent
+		case ctx.Err() != nil:
+			f.resolve(flights, ErrClosed)
+			return nil
+		case !mayRetry(err):
+			f.resolve(flights, fmt.Errorf("look for own append: %w", err))
+			return nil
+		}
+		f.cfg.Logger.WarnContext(ctx, "look at run logs will be repeated", "runs", len(flights), "error", err)
+		if !pace.wait(ctx) {
+			f.resolve(flights, ErrClosed)
+			return nil
+		}
+	}
+	return nil
+}
+
+// resolve tells the fate of flights to their runs' callbacks and lets the runs be flushed again. Until then
+// no other flusher has them, so that a run's callbacks come in order.
+func (f *flusher) resolve(flights []*flight, err error) {
+	for _, fl := range flights {
+		if err != nil {
+			f.queue.fail(fl, err)
+			for _, e := range fl.entries {
+				e.done(0, err)
+			}
+			continue
+		}
+		head := f.queue.confirm(fl)
+		for i, e := range fl.entries {
+			e.done(fl.head+1+Seq(i), nil)
+		}
+		f.cfg.CommittedFunc(fl.tail.id, head)
+	}
+	f.queue.land(flights)
+}
+
+// split keeps the order in both parts.
+func split(flights []*flight, is func(*flight) bool) (yes, no []*flight) {
+	for _, fl := range flights {
+		if is(fl) {
+			yes = append(yes, fl)
+		} else {
+			no = append(no, fl)
+		}
+	}
+	return yes, no
+}

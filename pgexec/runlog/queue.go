@@ -1,0 +1,196 @@
+package runlog
+
+import "sync"
+
+// action is what a flush does; one flush does one thing, for many runs.
+type action int
+
+const (
+	appendRecords action = iota
+	finishRuns
+	actions
+)
+
+// flight is what one flush carries of one run. It is not changed until its fate is known, so that
+// the bytes at head + 1 tell whether it is in the log.
+type flight struct {
+	tail    *Tail
+	head    Seq
+	entries []entry
+	bytes   int
+	// written: the last statement sent put it into the log.
+	written bool
+}
+
+// batch is one flush.
+type batch struct {
+	action  action
+	flights []*flight
+	// dead are runs that have failed: nothing is sent, the callbacks get the run's error.
+	dead []*flight
+}
+
+// queue holds what waits for a flush. A run with waiting entries is in one of the ready lists
+// or in the hands of one flusher.
+type queue struct {
+	maxRows  int
+	maxBytes int
+
+	mu    sync.Mutex
+	wake  sync.Cond
+	ready [actions][]*Tail
+	last  action
+	// flushers that still run; with none left a callback is called where the append is made.
+	flushers int
+	closing  bool
+	aborted  bool
+}
+
+func newQueue(cfg WriterConfig) *queue {
+	q := &queue{maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, flushers: cfg.Flushers}
+	q.wake.L = &q.mu
+	return q
+}
+
+func (q *queue) push(t *Tail, e entry) {
+	q.mu.Lock()
+	if q.flushers == 0 {
+		err := t.err
+		q.mu.Unlock()
+		if err == nil {
+			err = ErrClosed
+		}
+		e.done(0, err)
+		return
+	}
+	t.entries = append(t.entries, e)
+	if !t.scheduled {
+		t.scheduled = true
+		q.schedule(t)
+	}
+	q.mu.Unlock()
+}
+
+// schedule puts a run with waiting entries at the end of its ready list. q.mu is held.
+func (q *queue) schedule(t *Tail) {
+	a := t.nextAction()
+	q.ready[a] = append(q.ready[a], t)
+	q.wake.Signal()
+}
+
+func (t *Tail) nextAction() action {
+	if t.entries[0].finish != nil {
+		return finishRuns
+	}
+	return appendRecords
+}
+
+func (q *queue) close(abort bool) {
+	q.mu.Lock()
+	q.closing = true
+	q.aborted = q.aborted || abort
+	q.mu.Unlock()
+	q.wake.Broadcast()
+}
+
+// take waits for work. It returns false when the queue is closed and empty; the flusher must
+// not come back then.
+func (q *queue) take() (batch, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.ready[appendRecords]) == 0 && len(q.ready[finishRuns]) == 0 {
+		if q.closing {
+			q.flushers--
+			return batch{}, false
+		}
+		q.wake.Wait()
+	}
+	a := 1 - q.last
+	if len(q.ready[a]) == 0 {
+		a = q.last
+	}
+	q.last = a
+	return q.fill(a), true
+}
+
+// fill takes runs from a ready list within the bounds of a batch, and at least one. q.mu is held.
+func (q *queue) fill(a action) batch {
+	b := batch{action: a}
+	list := q.ready[a]
+	rows, bytes, n := 0, 0, 0
+	for ; n < len(list) && rows < q.maxRows && bytes < q.maxBytes; n++ {
+		t := list[n]
+		if t.err == nil && q.aborted {
+			t.err = ErrClosed
+		}
+		if t.err != nil {
+			b.dead = append(b.dead, t.depart(len(t.entries)))
+			continue
+		}
+		f := t.depart(t.fitting(a, q.maxRows-rows, q.maxBytes-bytes))
+		b.flights = append(b.flights, f)
+		rows += len(f.entries)
+		bytes += f.bytes
+	}
+	clear(list[:n])
+	if q.ready[a] = list[n:]; n == len(list) {
+		q.ready[a] = list[:0]
+	}
+	return b
+}
+
+// fitting is how many of a run's entries one flush takes: those of the action, at least one, within the bounds.
+func (t *Tail) fitting(a action, rows, bytes int) int {
+	if a == finishRuns {
+		return 1
+	}
+	n, size := 1, len(t.entries[0].record)
+	for ; n < len(t.entries) && n < rows && t.entries[n].finish == nil; n++ {
+		if size += len(t.entries[n].record); size > bytes {
+			break
+		}
+	}
+	return n
+}
+
+// depart takes the first n entries out of the run's queue. queue.mu is held.
+func (t *Tail) depart(n int) *flight {
+	f := &flight{tail: t, head: t.head, entries: t.entries[:n:n]}
+	for _, e := range f.entries {
+		f.bytes += len(e.record)
+	}
+	if t.entries = t.entries[n:]; len(t.entries) == 0 {
+		t.entries = nil
+	}
+	return f
+}
+
+// confirm makes the flight's last record the head of its run.
+func (q *queue) confirm(f *flight) Seq {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f.tail.head = f.head + Seq(len(f.entries))
+	return f.tail.head
+}
+
+// fail makes err the run's last word, unless it has one.
+func (q *queue) fail(f *flight, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f.tail.err == nil {
+		f.tail.err = err
+	}
+}
+
+// land ends flights whose callbacks have returned: their runs may be flushed again.
+func (q *queue) land(flights []*flight) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, f := range flights {
+		if t := f.tail; len(t.entries) > 0 {
+			q.schedule(t)
+		} else {
+			t.scheduled = false
+		}
+	}
+}

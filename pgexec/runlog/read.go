@@ -1,0 +1,153 @@
+package runlog
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+	"github.com/pgexec/runtime/sql"
+)
+
+// Read calls fn with each record after the given seq, in order. Decoding overlaps with fetching.
+// A log that is not contiguous is a [*GapError]; an error of fn ends the reading and is returned as it
+// is. fn must not wait for anything: a snapshot is held until the last record was fetched (G8).
+func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
+	return ReadRaw(ctx, pool, id, after, func(seq Seq, data []byte) error {
+		rec := new(pb.Record)
+		if err := proto.Unmarshal(data, rec); err != nil {
+			return fmt.Errorf("decode record %d of run %s: %w", seq, id, err)
+		}
+		return fn(seq, rec)
+	})
+}
+
+// ReadRaw is [Read] without decoding. fn may keep the bytes, which share memory with their neighbours.
+func ReadRaw(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(seq Seq, record []byte) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	f := fetcher{id: id, next: after + 1, chunks: make(chan chunk, chunksAhead)}
+	fetched := make(chan error, 1)
+	go func() {
+		defer close(f.chunks)
+		fetched <- f.fetch(ctx, pool)
+	}()
+	err := forEachRecord(f.chunks, fn)
+	cancel()
+	fetchErr := <-fetched
+	if err == nil {
+		err = fetchErr
+	}
+	return err
+}
+
+const (
+	// Chunks grow from the first size, which a short log fills and the reader gets early, to the last.
+	minChunkBytes = 4 << 10
+	maxChunkBytes = 128 << 10
+	// chunksAhead bounds how far fetching may be ahead of the reader.
+	chunksAhead = 4
+)
+
+// chunk is a number of consecutive records with their bytes in one piece.
+type chunk struct {
+	first Seq
+	data  []byte
+	ends  []int
+}
+
+func forEachRecord(chunks <-chan chunk, fn func(Seq, []byte) error) error {
+	for c := range chunks {
+		start := 0
+		for i, end := range c.ends {
+			if err := fn(c.first+Seq(i), c.data[start:end:end]); err != nil {
+				return err
+			}
+			start = end
+		}
+	}
+	return nil
+}
+
+// fetcher reads rows in a goroutine of its own. It copies each record once, out of the connection's buffer.
+type fetcher struct {
+	id     RunID
+	next   Seq
+	chunks chan chunk
+	// current is the chunk that is being filled, size that of the last one begun.
+	current chunk
+	size    int
+}
+
+func (f *fetcher) fetch(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, sql.RunlogRead, pgx.QueryResultFormats{pgx.BinaryFormatCode}, f.id, int64(f.next)-1)
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	defer rows.Close()
+	err = f.gather(ctx, rows)
+	if sendErr := f.send(ctx); err == nil {
+		err = sendErr
+	}
+	return err
+}
+
+func (f *fetcher) gather(ctx context.Context, rows pgx.Rows) error {
+	for rows.Next() {
+		seq, record, err := rowOf(rows)
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if seq != f.next {
+			return &GapError{RunID: f.id, Want: f.next, Got: seq}
+		}
+		if f.current.data == nil || len(f.current.data)+len(record) > cap(f.current.data) {
+			if err := f.send(ctx); err != nil {
+				return err
+			}
+			f.begin(len(record))
+		}
+		f.next++
+		f.current.data = append(f.current.data, record...)
+		f.current.ends = append(f.current.ends, len(f.current.data))
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	return nil
+}
+
+// begin starts a chunk with room for at least the next record.
+func (f *fetcher) begin(room int) {
+	f.size = min(max(2*f.size, minChunkBytes), maxChunkBytes)
+	f.current = chunk{first: f.next, data: make([]byte, 0, max(f.size, room))}
+}
+
+// send hands the chunk over.
+func (f *fetcher) send(ctx context.Context) error {
+	if len(f.current.ends) == 0 {
+		return nil
+	}
+	select {
+	case f.chunks <- f.current:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// rowOf reads a row of [sql.RunlogRead]. In the binary format, which all but the simple protocol give, the
+// record is the connection's buffer, good until the next row.
+func rowOf(rows pgx.Rows) (Seq, []byte, error) {
+	if rows.FieldDescriptions()[1].Format == pgx.BinaryFormatCode {
+		raw := rows.RawValues()
+		return Seq(binary.BigEndian.Uint64(raw[0])), raw[1], nil
+	}
+	var seq Seq
+	var record []byte
+	err := rows.Scan(&seq, &record)
+	return seq, record, err
+}

@@ -1,0 +1,70 @@
+package runlog
+
+import "context"
+
+// Tail is the end of one owned run's log. It is for any number of goroutines at once.
+//
+// After a failure everything that is queued or appended later gets the same error and is not
+// sent: a record must not follow one that is not there.
+type Tail struct {
+	queue *queue
+	id    RunID
+	owner ReplicaID
+	epoch Epoch
+
+	// Guarded by queue.mu. The entry's seq is not kept: it is head + 1 + its place.
+	head    Seq
+	entries []entry
+	// scheduled: in a ready list or in a flusher's hands, never both.
+	scheduled bool
+	err       error
+}
+
+// entry is one record that waits for its commit.
+type entry struct {
+	record []byte
+	// finish is set for the record that ends the run.
+	finish *FinishParams
+	done   func(Seq, error)
+}
+
+// Append queues a record, which must not be changed any more, and never blocks. done is called
+// exactly once: with the record's seq after its commit (G5), or with an error. Calls for one run come
+// in the order of its appends, from a flusher's goroutine; only when the writer has stopped, from
+// Append itself. done must not block, and the caller must not hold a lock that it takes.
+func (t *Tail) Append(record []byte, done func(seq Seq, err error)) {
+	t.queue.push(t, entry{record: record, done: done})
+}
+
+// FinishParams is the end of a run.
+type FinishParams struct {
+	// Record is the encoded finished record.
+	Record []byte
+	// Status is succeeded, failed or cancelled.
+	Status string
+	// Result is JSON text, or nil. What jsonb cannot hold is shown with a replacement; the exact bytes
+	// are in the log at ResultSeq.
+	Result []byte
+	// ResultSeq is the seq of the record that holds the result; 0 for none.
+	ResultSeq Seq
+	// Error is what psql shows of a failure; empty for none.
+	Error string
+}
+
+// Finish appends the finished record, behind all that was appended before, and ends the run: status, result
+// and the end of our ownership commit with the record or not at all. Runs that finish at the
+// same time share a commit. When ctx ends first, the run may be finished all the same.
+func (t *Tail) Finish(ctx context.Context, params FinishParams) error {
+	done := make(chan error, 1)
+	t.queue.push(t, entry{
+		record: params.Record,
+		finish: &params,
+		done:   func(_ Seq, err error) { done <- err },
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,17 @@
+package sql
+
+import _ "embed"
+
+// Statements of package runlog.
+var (
+	//go:embed runlog_append_one.sql
+	RunlogAppendOne string
+	//go:embed runlog_append_many.sql
+	RunlogAppendMany string
+	//go:embed runlog_look.sql
+	RunlogLook string
+	//go:embed runlog_finish.sql
+	RunlogFinish string
+	//go:embed runlog_read.sql
+	RunlogRead string
+)
