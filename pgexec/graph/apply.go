@@ -7,8 +7,8 @@ import (
 )
 
 // Apply adds the record at seq to the graph and returns the nodes that it made
-// ready, in order; the caller must not change that slice. It costs O(size of
-// the record) amortised, whatever the size of the graph.
+// ready, in order; the caller may append to that slice and not change what is
+// in it. It costs O(size of the record) amortised, whatever the size of the graph.
 //
 // The graph keeps the payloads and errors of rec, not copies: rec must not
 // change afterwards. The error is a *CorruptError; the graph is then as before.

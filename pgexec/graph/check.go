@@ -29,6 +29,9 @@ func (g *Graph) Check(n *pb.Node) error {
 		return fault
 	}
 	g.release(node)
+	if len(n.GetSpawned()) == 0 {
+		return nil
+	}
 	node.checked = n.GetSpawned()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,10 +167,11 @@ func (c *specChecker) check() *SpecError {
 
 func (c *specChecker) checkSpec(i int, spec *pb.NodeSpec) string {
 	id := spec.GetId()
-	if fault := checkName("id", id, MaxIDBytes); fault != "" {
+	// The kind first: an id that NewID made has the faults of its kind.
+	if fault := checkName("kind", spec.GetKind(), MaxKindBytes); fault != "" {
 		return fault
 	}
-	if fault := checkName("kind", spec.GetKind(), MaxKindBytes); fault != "" {
+	if fault := checkName("id", id, MaxIDBytes); fault != "" {
 		return fault
 	}
 	if j := spec.GetJoin(); j != pb.Join_JOIN_ALL_SUCCEEDED && j != pb.Join_JOIN_ALL_DONE {
@@ -193,7 +197,7 @@ func (c *specChecker) checkParents(i int, ids []string) string {
 		return fmt.Sprintf("parent %s is named twice", quoteID(id))
 	}
 	for _, id := range ids {
-		if c.graph.nodes[NodeID(id)] != nil {
+		if id == string(c.by.ID) || c.graph.nodes[NodeID(id)] != nil {
 			continue
 		}
 		switch at := c.siblings.find(id); {

@@ -20,7 +20,7 @@ type span struct{ from, to int }
 // large output cost one pass and not one each.
 type document struct {
 	raw     []byte
-	root    span // the value, without the space around it
+	root    span               // the value, without the space around it
 	indexed map[int]*container // by the position at which it begins
 }
 

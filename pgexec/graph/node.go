@@ -20,7 +20,7 @@ const (
 	StatusWaiting Status = iota
 	// StatusReady means that the node may run, or is running.
 	StatusReady
-	// StatusSucceeded, and all that follow, are final.
+	// StatusSucceeded means that the handler returned. It is final, as are all that follow.
 	StatusSucceeded
 	// StatusFailed means that the handler failed for good.
 	StatusFailed

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -244,8 +245,7 @@ func follow(v any, pointer string) any {
 		case map[string]any:
 			v = at[token]
 		case []any:
-			var i int
-			fmt.Sscan(token, &i)
+			i, _ := strconv.Atoi(token)
 			v = at[i]
 		}
 	}
