@@ -1,0 +1,51 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+// graphResultKind copies the output of the node that a graph names as its
+// result, and marks the copy as the run's.
+const graphResultKind = "graph_result"
+
+// graphOutput is the output of a graph node: the graph itself is in the specs of its record.
+type graphOutput struct {
+	// Nodes counts the nodes of the graph.
+	Nodes int `json:"nodes"`
+}
+
+// handleGraph spawns all nodes of a graph with this node's one record.
+func handleGraph(_ context.Context, n *pgexec.Node, input json.RawMessage) (graphOutput, error) {
+	plan, err := parseGraph(input, graphScope{
+		self:         n.ID(),
+		hasKindFunc:  n.HasKind,
+		ancestorFunc: func(id pgexec.NodeID) bool { _, ok := n.Ancestor(id); return ok },
+	})
+	if err != nil {
+		return graphOutput{}, err
+	}
+	for _, node := range plan.nodes {
+		opts := &pgexec.SpawnOpts{ID: node.id, Join: node.join, InputRefs: node.hasRefs}
+		for _, i := range node.after {
+			opts.After = append(opts.After, pgexec.Ref(plan.nodes[i].id))
+		}
+		n.Spawn(node.kind, node.input, opts)
+	}
+	if plan.result != "" {
+		n.Spawn(graphResultKind, json.RawMessage("null"), &pgexec.SpawnOpts{After: []pgexec.NodeRef{pgexec.Ref(plan.result)}})
+	}
+	return graphOutput{Nodes: len(plan.nodes)}, nil
+}
+
+func handleGraphResult(_ context.Context, n *pgexec.Node, _ json.RawMessage) (json.RawMessage, error) {
+	parents := n.Parents()
+	if len(parents) != 1 {
+		return nil, pgexec.Permanent(fmt.Errorf("kind %s is spawned by kind graph only", graphResultKind))
+	}
+	n.Final()
+	return parents[0].RawOutput(), nil
+}

@@ -1,0 +1,217 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/sql"
+)
+
+// sqlKind makes one SQL statement a node.
+type sqlKind struct {
+	pool  *pgxpool.Pool
+	types typeCache
+}
+
+const (
+	// sqlGrace is how much longer than the server the client waits for a statement to end.
+	sqlGrace = 5 * time.Second
+	// idleInTransaction ends the transaction of a replica that froze in the middle of a node.
+	idleInTransaction = 10 * time.Second
+	// cleanupTakes bounds what is done for a connection after a node was cut off.
+	cleanupTakes = 5 * time.Second
+
+	codeTooManyRows = "too_many_rows"
+)
+
+// errStatementTimeout ends a node whose server did not end it in time.
+var errStatementTimeout = errors.New("timeout of the statement")
+
+func (k *sqlKind) handle(ctx context.Context, n *pgexec.Node, input json.RawMessage) (json.RawMessage, error) {
+	return k.run(ctx, input, n.IdempotencyKey())
+}
+
+// run runs the statement that input describes and returns the node's output.
+func (k *sqlKind) run(ctx context.Context, input json.RawMessage, idempotencyKey string) (json.RawMessage, error) {
+	in, err := parseSQLInput(input)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, in.timeout+sqlGrace, errStatementTimeout)
+	defer cancel()
+	conn, err := k.pool.Acquire(bounded)
+	if err == nil {
+		var out json.RawMessage
+		out, err = k.transact(bounded, conn, in, idempotencyKey)
+		giveBack(ctx, conn, in)
+		if err == nil {
+			return out, nil
+		}
+	}
+	if cause := cutOff(ctx); cause != nil {
+		return nil, cause
+	}
+	if errors.Is(context.Cause(bounded), errStatementTimeout) {
+		return nil, retryable(codeTimeout, "sql: no answer within %s", in.timeout+sqlGrace)
+	}
+	return nil, sqlFault(in, err)
+}
+
+// transact runs the statement in a transaction that is read-only, and rolled
+// back in any case, unless the node may write.
+func (k *sqlKind) transact(ctx context.Context, conn *pgxpool.Conn, in *sqlInput, idempotencyKey string) (json.RawMessage, error) {
+	mode := pgx.ReadOnly
+	if in.write {
+		mode = pgx.ReadWrite
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: mode})
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTakes)
+		defer cancel()
+		// A rollback that fails closes the connection, which rolls back as well.
+		_ = tx.Rollback(cleanup)
+	}()
+	// The first statement takes the snapshot; after it no statement can make a read-only transaction writable.
+	_, err = tx.Exec(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey)
+	if err != nil {
+		return nil, fmt.Errorf("set up transaction: %w", err)
+	}
+	out, err := k.execute(ctx, conn, in)
+	if err != nil || !in.write {
+		return out, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	return out, nil
+}
+
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(d.Milliseconds(), 10)
+}
+
+// execute runs the statement itself, by the extended protocol, which takes one statement only.
+func (k *sqlKind) execute(ctx context.Context, conn *pgxpool.Conn, in *sqlInput) (json.RawMessage, error) {
+	pc := conn.Conn().PgConn()
+	statement, err := pc.Prepare(ctx, "", in.statement, nil)
+	if err != nil {
+		return nil, err
+	}
+	if want, got := len(statement.ParamOIDs), len(in.params); want != got {
+		return nil, badInput("params: the statement takes %d, the input has %d", want, got)
+	}
+	columns, err := columnNames(statement.Fields)
+	if err != nil {
+		return nil, err
+	}
+	oids := slices.Clone(statement.ParamOIDs)
+	for _, f := range statement.Fields {
+		oids = append(oids, f.DataTypeOID)
+	}
+	types, err := k.types.lookup(ctx, conn, oids)
+	if err != nil {
+		return nil, err
+	}
+	params, err := types.sqlParams(in.params, statement.ParamOIDs)
+	if err != nil {
+		return nil, err
+	}
+	result := &sqlResult{columns: columns, types: types, maxRows: in.maxRows}
+	if err := result.read(ctx, pc, in.statement, params, statement.ParamOIDs); err != nil {
+		return nil, err
+	}
+	if status := pc.TxStatus(); status != 'T' {
+		return nil, badInput("sql: the statement ended its transaction; a node cannot do that")
+	}
+	return result.output(), nil
+}
+
+// columnNames refuses names that are there twice: as members of an object one would hide the other.
+func columnNames(fields []pgconn.FieldDescription) ([]string, error) {
+	names := make([]string, 0, len(fields))
+	seen := make(map[string]bool, len(fields))
+	for _, f := range fields {
+		if seen[f.Name] {
+			return nil, badInput("sql: two columns of the result are named %q; give each a name of its own with AS", f.Name)
+		}
+		seen[f.Name] = true
+		names = append(names, f.Name)
+	}
+	return names, nil
+}
+
+// giveBack returns the connection to the pool with nothing of the node left on it.
+func giveBack(ctx context.Context, conn *pgxpool.Conn, in *sqlInput) {
+	defer conn.Release()
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTakes)
+	defer cancel()
+	if !in.changesSession() && !conn.Conn().IsClosed() {
+		if _, err := conn.Exec(cleanup, sql.KindsSQLUnlock); err == nil {
+			return
+		}
+	}
+	// The pool makes another one. What it says about a connection that is ended makes no difference.
+	_ = conn.Conn().Close(cleanup)
+}
+
+// sqlFault decides whether a statement that failed is worth another attempt, and
+// says what the server said.
+func sqlFault(in *sqlInput, err error) error {
+	var pg *pgconn.PgError
+	var tooLong *pgproto3.ExceededMaxBodyLenErr
+	switch {
+	case isFault(err):
+		return err
+	case errors.As(err, &tooLong):
+		return permanent(codeTooLarge, "sql: a row of %d bytes is over the limit of %d for a node's output", tooLong.ActualBodyLen, maxOutput)
+	case !errors.As(err, &pg):
+		return retryable(codeConnection, "sql: %w", err)
+	}
+	text := pg.Message
+	for _, more := range []struct{ name, text string }{{"detail", pg.Detail}, {"hint", pg.Hint}, {"context", pg.Where}} {
+		if more.text != "" {
+			text += "; " + more.name + ": " + clip(more.text, 500)
+		}
+	}
+	if pg.Code == readOnlyTransaction && !in.write {
+		text += `; hint: a node that writes needs "write": true in its input`
+	}
+	text = strings.ReplaceAll(text, "\n", " ")
+	if isRetryable(pg.Code) || pg.Code == readOnlyTransaction && in.write {
+		return retryable(pg.Code, "sql: %s (SQLSTATE %s)", text, pg.Code)
+	}
+	return permanent(pg.Code, "sql: %s (SQLSTATE %s)", text, pg.Code)
+}
+
+// readOnlyTransaction is the SQLSTATE of a write in a read-only transaction. For
+// a node that may write it means that the server is a standby, for as long as a
+// failover takes.
+const readOnlyTransaction = "25006"
+
+// isRetryable reports whether the same statement may succeed later.
+func isRetryable(code string) bool {
+	switch code {
+	case "40001", "40P01", // serialization failure, deadlock
+		"55P03",                   // lock not available
+		"57014",                   // statement timeout, or cancelled by an administrator
+		"25P03", "25P04", "57P05", // timeouts of idle or long transactions and sessions
+		"57P01", "57P02", "57P03": // the server shuts down or starts up
+		return true
+	}
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") // connection, resources
+}
