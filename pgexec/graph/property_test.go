@@ -35,7 +35,7 @@ type program struct {
 func newProgram(t *rapid.T) *program {
 	p := &program{
 		t: t, g: New(rootKind, jsonPayload(`{}`)), flight: map[NodeID]bool{}, known: []NodeID{RootID},
-		most: rapid.IntRange(0, 40).Draw(t, "most"), ready: map[NodeID]int64{RootID: 0},
+		most: rapid.SampledFrom([]int{40, 20, 10, 5, 60}).Draw(t, "most"), ready: map[NodeID]int64{RootID: 0},
 	}
 	p.apply(claim(0))
 	return p
@@ -101,7 +101,7 @@ func (p *program) noise(free []*Node) {
 
 // finish ends a node with what rapid draws.
 func (p *program) finish(n *Node) {
-	status := rapid.SampledFrom([]pb.NodeStatus{1, 1, 1, 1, 2, 2, 3, 4}).Draw(p.t, "status")
+	status := rapid.SampledFrom([]pb.NodeStatus{1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4}).Draw(p.t, "status")
 	rec := nodeRecord(n, status, p.specs(n)...)
 	rec.GetNode().Final = rapid.IntRange(0, 15).Draw(p.t, "final") == 0
 	rec.GetNode().Usage = &pb.Usage{
@@ -121,7 +121,11 @@ func (p *program) finish(n *Node) {
 // specs draws nodes to spawn. Parents among them follow a random order, so
 // that a parent may come later in the list than its child.
 func (p *program) specs(by *Node) []*pb.NodeSpec {
-	count := min(rapid.IntRange(0, 5).Draw(p.t, "count"), p.most)
+	count := rapid.SampledFrom([]int{2, 1, 3, 0, 4, 0, 12}).Draw(p.t, "count")
+	if len(p.queue) == 0 && p.g.frontier.len == 1 {
+		count = max(count, 1) // else the program ends here
+	}
+	count = min(count, p.most)
 	p.most -= count
 	specs := make([]*pb.NodeSpec, count)
 	candidates := slices.Clone(p.known)

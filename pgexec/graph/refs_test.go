@@ -24,7 +24,7 @@ func TestResolve_EveryOtherByteStays(t *testing.T) {
 	outputs := map[NodeID]string{
 		"a": `{"body":{"id":123456789012345678901234567890.00,"s":"\ud800 \u0000 é","z":1,"a":2},"list":[10,[20,21],{"k":"v"}],"a/b":1,"m~n":2,"":3,"é":4,"dup":1,"dup":2}`,
 		"b": " [ 1.0 , 2 ]\n",
-		"c": `{"\ud800":"high","\udfff":"low","x\ty":"tab","😀":"smile"}`,
+		"c": `{"\ud800":"high","\udfff":"low","x\ty":"tab","😀":"smile","\ud800\u0041":"mixed"}`,
 	}
 	for _, tc := range []struct{ name, template, want string }{
 		{"no refs", ` {"z":1e400, "a":"\ud800" } `, ` {"z":1e400, "a":"\ud800" } `},
@@ -41,6 +41,7 @@ func TestResolve_EveryOtherByteStays(t *testing.T) {
 		{"the last of two members counts", `{"$ref":"a#/dup"}`, `2`},
 		{"lone surrogates are not alike", `[{"$ref":"c#/\ud800"},{"$ref":"c#/\udfff"}]`, `["high","low"]`},
 		{"escapes in keys of outputs", `[{"$ref":"c#/x\ty"},{"$ref":"c#/\ud83d\ude00"}]`, `["tab","smile"]`},
+		{"half a pair and a letter", `[{"$ref":"c#/\ud800A"}]`, `["mixed"]`},
 		{"other members beside it", `{"$ref":"a#/nothing","x":1}`, `{"$ref":"a#/nothing","x":1}`},
 		{"other members before it", `{"x":{"$ref":"b#/0"},"$ref":"a#/nothing"}`, `{"x":1.0,"$ref":"a#/nothing"}`},
 		{"twice", `{"$ref":"a#/nothing","$ref":"b#/0"}`, `{"$ref":"a#/nothing","$ref":"b#/0"}`},
