@@ -19,7 +19,9 @@ const (
 	keeperEnv       = "PGEXEC_PGTEST_KEEPER"
 	keeperBinDirEnv = "PGEXEC_PGTEST_KEEPER_BINDIR"
 
-	// idleLimit outlasts the pauses in which a test run compiles.
+	// idleEnv is how long an unused server stays; idleLimit, its default, outlasts
+	// the pauses in which a test run compiles.
+	idleEnv   = "PGEXEC_TEST_IDLE"
 	idleLimit = time.Minute
 	// keptLimit leaves time to look into the database of a failed test.
 	keptLimit = 10 * time.Minute
@@ -124,6 +126,9 @@ func latest(lastUse time.Time, lease *os.File) time.Time {
 func limit(dir string) time.Duration {
 	if _, err := os.Stat(filepath.Join(dir, "kept")); err == nil {
 		return keptLimit
+	}
+	if d, err := time.ParseDuration(os.Getenv(idleEnv)); err == nil {
+		return d
 	}
 	return idleLimit
 }

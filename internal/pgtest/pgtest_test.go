@@ -27,6 +27,11 @@ func TestMain(m *testing.M) {
 			select {}
 		},
 		"quitter": func() { os.Exit(7) },
+		"user": func() {
+			url, pid, err := pgtest.Lease()
+			fmt.Println("server", url, pid, err)
+			select {}
+		},
 	})
 	os.Exit(m.Run())
 }
@@ -179,7 +184,8 @@ func TestDB_DroppedOnPassKeptOnFailure(t *testing.T) {
 	if url := urlIn(t, out); reachable(t, url) {
 		t.Errorf("%s is still there after its test has passed", url)
 	}
-	out, err = inner(t, "TestInner_Fails")
+	// As a given server: the shared one would stay longer for the kept database.
+	out, err = inner(t, "TestInner_Fails", "PGEXEC_TEST_DATABASE_URL="+admin.Config().ConnString())
 	if err == nil {
 		t.Fatal("the failing test has passed")
 	}
@@ -196,5 +202,54 @@ func TestDB_DroppedOnPassKeptOnFailure(t *testing.T) {
 	}
 	if _, err := admin.Exec(t.Context(), "drop database "+pgx.Identifier{cfg.Database}.Sanitize()+" with (force)"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Several programs start at once; all are killed.
+func TestServer_SharedAndEndsWithItsUsers(t *testing.T) {
+	t.Parallel()
+	pgtest.EmptyDB(t) // skips where there is no server
+	state := t.TempDir()
+	if err := os.Chmod(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PGEXEC_TEST_DATABASE_URL=", "PGEXEC_TEST_STATE_DIR=" + state, "PGEXEC_TEST_IDLE=1s"}
+	users := make([]*pgtest.Child, 4)
+	for i := range users {
+		users[i] = pgtest.StartChild(t, "user", env...)
+	}
+	var url, said string
+	var keeper int
+	for i, user := range users {
+		line := user.Line("server ", time.Minute)
+		if i > 0 && line != said {
+			t.Fatalf("two servers: %q and %q", said, line)
+		}
+		said = line
+	}
+	if _, err := fmt.Sscanf(said, "server %s %d <nil>", &url, &keeper); err != nil {
+		t.Fatalf("%q: %v", said, err)
+	}
+	for _, user := range users[1:] {
+		user.Kill()
+	}
+	// One user is left: the server stays, also when it is asked to end.
+	if err := syscall.Kill(keeper, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if !reachable(t, url) {
+		t.Fatal("the server has ended under its last user")
+	}
+	users[0].Kill()
+	deadline := time.Now().Add(20 * time.Second)
+	for !errors.Is(syscall.Kill(keeper, 0), syscall.ESRCH) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server's keeper outlives its users")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if reachable(t, url) {
+		t.Error("the server outlives its keeper")
 	}
 }
