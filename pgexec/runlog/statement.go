@@ -27,6 +27,7 @@ type arguments struct {
 	results    pgtype.FlatArray[[]byte]
 	resultSeqs pgtype.FlatArray[int64]
 	errors     pgtype.FlatArray[[]byte]
+	reasons    pgtype.FlatArray[[]byte]
 }
 
 // send makes one attempt and sets written of each flight, or returns an error and knows nothing. The flights are
@@ -97,15 +98,20 @@ func (f *flusher) sendFinish(ctx context.Context, conn *pgx.Conn, flights []*fli
 		a.statuses = append(a.statuses, p.Status)
 		a.results = append(a.results, p.Result)
 		a.resultSeqs = append(a.resultSeqs, int64(p.ResultSeq))
-		var message []byte
-		if p.Error != "" {
-			message = []byte(p.Error)
-		}
-		a.errors = append(a.errors, message)
+		a.errors = append(a.errors, orNil(p.Error))
+		a.reasons = append(a.reasons, orNil(p.Reason))
 	}
 	rows, err := conn.Query(ctx, sql.RunlogFinish,
-		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors)
+		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons)
 	return markWritten(rows, err, flights)
+}
+
+// orNil turns an empty text into NULL. It goes as bytes, which the statement makes valid text.
+func orNil(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
 }
 
 // markWritten reads the ids of the runs that a statement wrote.
@@ -163,7 +169,7 @@ func (a *arguments) addFirst(fl *flight) {
 func (a *arguments) reset() {
 	a.ids, a.heads, a.owners, a.epochs = a.ids[:0], a.heads[:0], a.owners[:0], a.epochs[:0]
 	a.restIDs, a.restSeqs, a.resultSeqs = a.restIDs[:0], a.restSeqs[:0], a.resultSeqs[:0]
-	for _, column := range []*pgtype.FlatArray[[]byte]{&a.records, &a.restRecords, &a.results, &a.errors} {
+	for _, column := range []*pgtype.FlatArray[[]byte]{&a.records, &a.restRecords, &a.results, &a.errors, &a.reasons} {
 		clear(*column)
 		*column = (*column)[:0]
 	}

@@ -36,11 +36,11 @@ func (t *Tail) Append(record []byte, done func(seq Seq, err error)) {
 	t.queue.push(t, entry{record: record, done: done})
 }
 
-// FinishParams is the end of a run.
+// FinishParams is the end of a run, or of its execution until somebody resumes it.
 type FinishParams struct {
-	// Record is the encoded finished record.
+	// Record is the encoded record that says so: finished, or control for a pause.
 	Record []byte
-	// Status is succeeded, failed or cancelled.
+	// Status is succeeded, failed, cancelled or paused.
 	Status string
 	// Result is JSON text, or nil. What jsonb cannot hold is shown with a replacement; the exact bytes
 	// are in the log at ResultSeq.
@@ -49,6 +49,8 @@ type FinishParams struct {
 	ResultSeq Seq
 	// Error is what psql shows of a failure; empty for none.
 	Error string
+	// Reason is what psql shows of a pause; empty for none.
+	Reason string
 }
 
 // Finish appends the finished record, behind all that was appended before, and ends the run: status, result

@@ -1,0 +1,192 @@
+package pgexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/feed"
+	"github.com/pgexec/runtime/sql"
+)
+
+// ClientConfig configures a client.
+type ClientConfig struct {
+	// ListenConn is how the client listens for news of the runs it waits for:
+	// straight to the server. Defaults to the pool's own connection settings.
+	ListenConn *pgx.ConnConfig
+	// Logger defaults to [slog.Default].
+	Logger *slog.Logger
+}
+
+// Client starts runs, reads them and waits for them. It needs the database
+// only, no running replica. Its methods may be called from several goroutines.
+type Client struct {
+	pool *pgxpool.Pool
+	cfg  ClientConfig
+
+	mu       sync.Mutex
+	listener *feed.Listener // started by the first wait
+	closed   bool
+}
+
+// NewClient returns a client on the pool's database. The pool must outlive it;
+// [Client.Close] ends the connection that waiting opens.
+func NewClient(pool *pgxpool.Pool, cfg *ClientConfig) *Client {
+	if cfg == nil {
+		cfg = &ClientConfig{}
+	}
+	c := *cfg
+	if c.ListenConn == nil {
+		c.ListenConn = pool.Config().ConnConfig.Copy()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Client{pool: pool, cfg: c}
+}
+
+// StartOpts are the optional parts of a new run.
+type StartOpts struct {
+	// ID defaults to a new version 7 UUID. Ids that are not time-ordered work as well.
+	ID RunID
+	// IdempotencyKey makes Start safe to repeat: a second run with the same key
+	// is not made, and the first one's id is returned.
+	IdempotencyKey string
+	// RunAt defaults to now, by the database's clock.
+	RunAt time.Time
+	// Queue defaults to "default".
+	Queue string
+	// Priority is 1 (most urgent) to 4. Defaults to 2.
+	Priority int
+	// Labels are free text for whoever looks for the run.
+	Labels map[string]string
+	// Traceparent is the W3C trace context the run belongs to.
+	Traceparent string
+}
+
+// Start adds a run of that kind. Its first node gets input, as JSON. The run is
+// durable when Start returns, and starts on some replica as soon as one has room.
+func (c *Client) Start(ctx context.Context, kind string, input any, opts *StartOpts) (RunID, error) {
+	var id RunID
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+		id, err = c.StartTx(ctx, tx, kind, input, opts)
+		return err
+	})
+	return id, err
+}
+
+// StartTx is Start in the caller's transaction: the run exists, and is started,
+// if and only if tx commits.
+func (c *Client) StartTx(ctx context.Context, tx pgx.Tx, kind string, input any, opts *StartOpts) (RunID, error) {
+	if opts == nil {
+		opts = &StartOpts{}
+	}
+	raw, err := encodeJSON(input)
+	if err != nil {
+		return RunID{}, fmt.Errorf("input of run: %w", err)
+	}
+	args, err := startArgs(kind, raw, opts)
+	if err != nil {
+		return RunID{}, err
+	}
+	var id RunID
+	err = tx.QueryRow(ctx, sql.ClientStart, args...).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return existing(ctx, tx, kind, raw, opts.IdempotencyKey)
+	}
+	if err != nil {
+		return RunID{}, fmt.Errorf("start run: %w", startError(err))
+	}
+	return id, nil
+}
+
+func startArgs(kind string, raw []byte, opts *StartOpts) ([]any, error) {
+	labels := opts.Labels
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labelsJSON, err := json.Marshal(labels)
+	if err != nil {
+		return nil, fmt.Errorf("labels of run: %w", err)
+	}
+	queue, priority := opts.Queue, opts.Priority
+	if queue == "" {
+		queue = "default"
+	}
+	if priority == 0 {
+		priority = 2
+	}
+	return []any{
+		orNil(opts.ID), kind, string(raw), queue, priority, string(labelsJSON),
+		orNil(opts.IdempotencyKey), orNil(opts.RunAt), orNil(opts.Traceparent),
+	}, nil
+}
+
+// orNil turns a zero value into NULL.
+func orNil[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+// startError puts the database's refusals into the caller's words.
+func startError(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "22P05", "22P02", "22003":
+		return fmt.Errorf("the input holds what jsonb cannot (%s: %s): encode it, for example as base64", pg.Message, pg.Detail)
+	case "3F000", "42P01":
+		return fmt.Errorf("%s: run `pgexec migrate up` on this database first", pg.Message)
+	}
+	return err
+}
+
+func existing(ctx context.Context, tx pgx.Tx, kind string, raw []byte, key string) (RunID, error) {
+	var id RunID
+	var same bool
+	if err := tx.QueryRow(ctx, sql.ClientStartExisting, key, kind, string(raw)).Scan(&id, &same); err != nil {
+		return RunID{}, fmt.Errorf("read run of idempotency key %q: %w", key, err)
+	}
+	if !same {
+		return id, fmt.Errorf("start run: key %q, run %s: %w", key, id, ErrIdempotencyMismatch)
+	}
+	return id, nil
+}
+
+// Close ends the client's own connection. Waits in progress return an error.
+func (c *Client) Close() {
+	c.mu.Lock()
+	l := c.listener
+	c.listener, c.closed = nil, true
+	c.mu.Unlock()
+	if l != nil {
+		l.Stop()
+	}
+}
+
+// listen returns the client's listener, started on first use.
+func (c *Client) listen() (*feed.Listener, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errors.New("pgexec: the client is closed")
+	}
+	if c.listener == nil {
+		c.listener = feed.NewListener(c.cfg.ListenConn, c.pool, c.cfg.Logger)
+		c.listener.Start()
+	}
+	return c.listener, nil
+}

@@ -1,0 +1,42 @@
+// Package pgexec is a Postgres-native runtime for long-running AI-agent runs.
+//
+// A run is a graph of nodes that is discovered while it runs: a node's handler
+// returns an output and the successors it wants. Each finished node appends one
+// small record to pgexec.run_log the moment it finishes, so that any replica can
+// rebuild the graph from the log and go on exactly where the run stopped: after
+// a deploy, a drain, an out-of-memory kill or a kill -9.
+//
+// A program that runs nodes defines kinds ([AddKind]) and serves them ([New],
+// [Runtime.Run]). A program that only starts runs and waits for them needs a
+// [Client], or plain SQL: INSERT INTO pgexec.runs.
+//
+// # Guarantees
+//
+//   - G1: a node's result is in the log exactly once or not at all.
+//   - G3: a replica that lost a run cannot add a record to it.
+//   - G5: a node's successors start only after its record committed.
+//   - G6: a node in flight at a crash runs again, with the same
+//     [Node.IdempotencyKey]; its record is still written once.
+//
+// docs/ARCHITECTURE.md names the tests that prove them.
+package pgexec
+
+import (
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+// RunID identifies a run: a UUID, time-ordered (version 7) unless the caller chose another.
+type RunID = runlog.RunID
+
+// NodeID identifies a node within its run. The run's first node is [RootID].
+type NodeID = graph.NodeID
+
+// Seq is a record's position in its run's log: 1, 2, 3 … without gaps.
+type Seq = runlog.Seq
+
+// RootID is the id of the first node of every run.
+const RootID = graph.RootID
+
+// ParseRunID reads the text form of a run's id.
+func ParseRunID(s string) (RunID, error) { return runlog.ParseRunID(s) }

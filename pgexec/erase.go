@@ -1,0 +1,68 @@
+package pgexec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/pgexec/runtime/pgexec/executor"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// erase turns a typed handler into the executor's form: the only place where
+// types meet bytes.
+func erase[In, Out any](kinds *Kinds, h Handler[In, Out]) func(context.Context, *executor.Call) (*executor.Result, error) {
+	return func(ctx context.Context, call *executor.Call) (*executor.Result, error) {
+		var in In
+		if err := decodeJSON(call.Input.GetJson(), &in); err != nil {
+			return nil, Permanent(WithCode(fmt.Errorf("input of kind %q: %w", call.Node.Kind, err), "bad_input"))
+		}
+		n := &Node{call: call, kinds: kinds}
+		out, err := h(ctx, n, in)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := encodeJSON(out)
+		if err != nil {
+			return nil, Permanent(WithCode(fmt.Errorf("output of kind %q: %w", call.Node.Kind, err), "bad_output"))
+		}
+		return n.result(raw)
+	}
+}
+
+// decodeJSON leaves the bytes alone where dst asks for raw JSON. An absent payload is null.
+func decodeJSON(raw []byte, dst any) error {
+	if len(raw) == 0 {
+		raw = []byte("null")
+	}
+	if r, ok := dst.(*json.RawMessage); ok {
+		*r = raw
+		return nil
+	}
+	return json.Unmarshal(raw, dst)
+}
+
+// encodeJSON gives raw JSON as it is, if it is JSON, and marshals all else without escaping HTML.
+func encodeJSON(v any) ([]byte, error) {
+	if r, ok := v.(json.RawMessage); ok {
+		if len(r) == 0 {
+			return []byte("null"), nil
+		}
+		if !json.Valid(r) {
+			return nil, fmt.Errorf("not valid JSON: %.80q", r)
+		}
+		return r, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func jsonPayload(raw []byte) *pb.Payload {
+	return &pb.Payload{Value: &pb.Payload_Json{Json: raw}}
+}

@@ -1,0 +1,119 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// concludeTimeout bounds the statement that gives a run up. If it cannot run,
+// the replica's audit or its successor's does the same later.
+const concludeTimeout = 10 * time.Second
+
+// conclude does in the database what the ending asks for. Whatever cannot be
+// done leaves the run with this owner; releasing it then is always safe, since
+// the statement names owner and epoch.
+func (r *run) conclude(workCtx context.Context, end ending) {
+	if errors.Is(r.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
+		return // the session is gone; whoever finds it dead puts the run back
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(workCtx), concludeTimeout)
+	defer cancel()
+	var err error
+	switch end {
+	case endFinished:
+		err = r.finish(ctx)
+	case endPaused:
+		err = r.pause(ctx)
+	case endReleased, endLost:
+		err = r.release(ctx)
+	}
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, runlog.ErrFenced) {
+		r.log.Error("conclude run, releasing it", "error", err)
+	}
+	if err := r.release(ctx); err != nil {
+		r.log.Warn("release run", "error", err)
+	}
+}
+
+// finish appends the last record and sets the run's status in one statement.
+func (r *run) finish(ctx context.Context) error {
+	fin := &pb.Finished{Status: pb.RunStatus_RUN_STATUS_SUCCEEDED, AtUs: r.x.NowFunc().UnixMicro()}
+	params := runlog.FinishParams{Status: "succeeded"}
+	if failed := r.g.Failure(); failed != nil {
+		fin.Status, params.Status = pb.RunStatus_RUN_STATUS_FAILED, "failed"
+		fin.Error, fin.ErrorNodeId = failed.Err, string(failed.ID)
+		params.Error = "node " + string(failed.ID) + ": " + failed.Err.GetMessage()
+	} else if n := r.g.Result(); n != nil {
+		fin.ResultSeq = n.Seq
+		params.Result, params.ResultSeq = n.Output.GetJson(), runlog.Seq(n.Seq)
+	}
+	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Finished{Finished: fin}})
+	if err != nil {
+		return err
+	}
+	params.Record = raw
+	if err := r.tail.Finish(ctx, params); err != nil {
+		return err
+	}
+	r.log.Debug("run finished", "status", params.Status, "nodes", r.g.Len())
+	return nil
+}
+
+func (r *run) pause(ctx context.Context) error {
+	control := &pb.Control{
+		Kind:    pb.ControlKind_CONTROL_KIND_PAUSED,
+		Reason:  r.reason,
+		AtUs:    r.x.NowFunc().UnixMicro(),
+		NodeIds: idStrings(r.suspects),
+	}
+	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Control{Control: control}})
+	if err != nil {
+		return err
+	}
+	return r.tail.Finish(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason})
+}
+
+// release gives the run back to the queue: with a wake, or, when only kinds
+// that this replica does not have are left, for a replica that has them.
+func (r *run) release(ctx context.Context) error {
+	held := []ownership.Held{{RunID: r.claimed.RunID, Epoch: r.claimed.Epoch}}
+	var opts *ownership.ReleaseOpts
+	if kinds := r.missingKinds(); len(kinds) > 0 {
+		r.log.Info("run waits for a replica with other kinds", "kinds", kinds)
+		opts = &ownership.ReleaseOpts{WaitingKinds: kinds}
+	}
+	return ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
+}
+
+// missingKinds returns the kinds of the frontier if this replica has none of them.
+func (r *run) missingKinds() []string {
+	if r.lost != nil || len(r.foreign) == 0 || len(r.queue) > 0 || len(r.timers) > 0 {
+		return nil
+	}
+	var kinds []string
+	seen := make(map[string]bool)
+	for _, n := range r.foreign {
+		if !seen[n.Kind] {
+			seen[n.Kind] = true
+			kinds = append(kinds, n.Kind)
+		}
+	}
+	return kinds
+}
+
+func idStrings(ids []graph.NodeID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}

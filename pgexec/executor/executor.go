@@ -1,0 +1,99 @@
+// Package executor drives claimed runs: it rehydrates a run from its log, runs
+// the ready nodes, appends what they return, and finishes, releases or pauses
+// the run. One owner goroutine per run holds the graph; the data path is
+// append → apply → launch.
+//
+// # Guarantees
+//
+//   - A node's successors start only after its record committed (G5):
+//     TestRun_SuccessorsStartAfterTheCommit.
+//   - A handler's panic fails its attempt, never the process:
+//     TestRun_PanicIsAFailedAttempt.
+//   - A drain or a lost session is never counted as an attempt (C17):
+//     TestRun_DrainIsNoAttempt.
+//
+// The package is internal to pgexec: no compatibility is promised.
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+// Config configures the executor of one replica session. All fields are required.
+type Config struct {
+	Pool      *pgxpool.Pool
+	Writer    *runlog.Writer
+	ReplicaID runlog.ReplicaID
+	Kinds     map[string]*Kind
+	// MaxParallelPerRun bounds the nodes of one run in flight, MaxParallel those of the replica.
+	MaxParallelPerRun, MaxParallel int
+	// PoisonAfter is the number of deaths of an owner without progress that pauses a run.
+	PoisonAfter int
+	// NowFunc is the database's clock.
+	NowFunc func() time.Time
+	Logger  *slog.Logger
+}
+
+// Executor runs claimed runs under the limits of one replica.
+type Executor struct {
+	Config
+	all     *semaphore.Weighted
+	perKind map[string]*semaphore.Weighted
+}
+
+// New returns an executor for the given replica session.
+func New(cfg Config) *Executor {
+	x := &Executor{
+		Config:  cfg,
+		all:     semaphore.NewWeighted(int64(cfg.MaxParallel)),
+		perKind: make(map[string]*semaphore.Weighted),
+	}
+	for name, k := range cfg.Kinds {
+		if k.MaxParallel > 0 {
+			x.perKind[name] = semaphore.NewWeighted(int64(k.MaxParallel))
+		}
+	}
+	return x
+}
+
+// Drive executes one claimed run until it is finished, paused, released or
+// lost. When claimCtx ends no further node starts, and the run is released as
+// soon as its last node in flight is recorded. When workCtx ends its handlers
+// are cancelled with workCtx's cause and the run is released at once, or just
+// dropped if the cause is [ErrOwnershipLost].
+func (x *Executor) Drive(claimCtx, workCtx context.Context, claimed ownership.Claimed) {
+	r := newRun(x, claimed)
+	end := r.drive(claimCtx, workCtx)
+	r.conclude(workCtx, end)
+}
+
+// acquire waits for the slots that a node of this kind needs.
+func (x *Executor) acquire(ctx context.Context, kind string) error {
+	if k := x.perKind[kind]; k != nil {
+		if err := k.Acquire(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if err := x.all.Acquire(ctx, 1); err != nil {
+		if k := x.perKind[kind]; k != nil {
+			k.Release(1)
+		}
+		return err
+	}
+	return nil
+}
+
+func (x *Executor) release(kind string) {
+	x.all.Release(1)
+	if k := x.perKind[kind]; k != nil {
+		k.Release(1)
+	}
+}

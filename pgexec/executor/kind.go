@@ -1,0 +1,83 @@
+package executor
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// Kind is what a node of that name does, its types erased.
+type Kind struct {
+	Name string
+	// HandlerFunc makes one attempt of one node. It may panic; it should
+	// return soon after ctx is done, whose cause says why.
+	HandlerFunc func(ctx context.Context, call *Call) (*Result, error)
+	Retry       RetryPolicy
+	// Timeout bounds one attempt; 0 means no bound.
+	Timeout time.Duration
+	// MaxParallel bounds the attempts of this kind that run at once on one
+	// replica; 0 means no bound of its own.
+	MaxParallel int
+}
+
+// RetryPolicy says how often and when a failed attempt is made again.
+type RetryPolicy struct {
+	// MaxAttempts counts the first attempt too; 1 means no retry.
+	MaxAttempts int
+	// The nth retry waits MinBackoff · 2ⁿ⁻¹, at most MaxBackoff, of which a random half is jitter.
+	MinBackoff, MaxBackoff time.Duration
+}
+
+// Backoff returns the wait after the given failed attempt (from 1).
+func (p RetryPolicy) Backoff(attempt uint32) time.Duration {
+	d := p.MinBackoff
+	for i := uint32(1); i < attempt && d < p.MaxBackoff; i++ {
+		d *= 2
+	}
+	d = min(d, p.MaxBackoff)
+	if d <= 0 {
+		return 0
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// Call is one attempt of one node.
+type Call struct {
+	RunID runlog.RunID
+	// Node's exported fields and those of its ancestors may be read, not changed.
+	Node *graph.Node
+	// Input is the node's input with every reference resolved.
+	Input   *pb.Payload
+	Attempt uint32
+}
+
+// Result is what a handler that succeeded returns.
+type Result struct {
+	Output *pb.Payload
+	Spawns []Spawn
+	// Final marks Output as the run's result.
+	Final bool
+	Usage *pb.Usage
+}
+
+// Spawn describes a successor. An empty ID gets one of the form kind-n.
+type Spawn struct {
+	ID        graph.NodeID
+	Kind      string
+	Parents   []Parent
+	Join      pb.Join
+	Input     *pb.Payload
+	InputRefs bool
+}
+
+// Parent names a parent: another successor of the same result by its position
+// there, or any node by its id.
+type Parent struct {
+	ID graph.NodeID
+	// Index is the position in Result.Spawns, from 0; read when ID is empty.
+	Index int
+}

@@ -1,0 +1,143 @@
+package executor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// finishAttempt turns what a handler returned into the record it leaves.
+func (r *run) finishAttempt(a *attempt) {
+	switch {
+	case r.lost != nil:
+	case a.aborted:
+		r.queue = append(r.queue, a.node)
+	case a.failure == nil:
+		r.recordSuccess(a)
+	default:
+		r.recordFailure(a)
+	}
+}
+
+// recordSuccess appends the node's record. What cannot be recorded (a successor
+// that makes no sense, an output over the limit) is that node's permanent error.
+func (r *run) recordSuccess(a *attempt) {
+	node := r.nodeRecord(a)
+	node.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
+	node.Output = a.result.Output
+	node.Final = a.result.Final
+	node.Usage = a.result.Usage
+	node.Spawned = r.specs(a.node, a.result.Spawns)
+	if err := r.g.Check(node); err != nil {
+		r.recordPermanent(a, &Failure{Err: err, Code: "bad_successor"})
+		return
+	}
+	if err := r.append(&pb.Record{Body: &pb.Record_Node{Node: node}}); err != nil {
+		r.recordPermanent(a, &Failure{Err: err, Code: "record_too_large"})
+	}
+}
+
+func (r *run) recordFailure(a *attempt) {
+	kind, made := r.x.Kinds[a.node.Kind], a.node.Attempts+1
+	if a.failure.Permanent || int(made) >= kind.Retry.MaxAttempts {
+		r.recordPermanent(a, a.failure)
+		return
+	}
+	wait := kind.Retry.Backoff(made)
+	if a.failure.RetryAfter > 0 {
+		wait = min(a.failure.RetryAfter, maxRetryAfter)
+	}
+	r.log.Info("attempt failed", "node_id", a.node.ID, "kind", a.node.Kind, "attempt", made, "retry_in", wait, "error", a.failure)
+	r.mustAppend(&pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{
+		NodeId:      string(a.node.ID),
+		Attempt:     made,
+		Error:       a.failure.proto(false),
+		NotBeforeUs: r.x.NowFunc().Add(wait).UnixMicro(),
+		StartedUs:   micros(a.started),
+		FinishedUs:  micros(a.finished),
+		ReplicaId:   int32(r.x.ReplicaID),
+	}}})
+}
+
+func (r *run) recordPermanent(a *attempt, f *Failure) {
+	r.log.Info("node failed", "node_id", a.node.ID, "kind", a.node.Kind, "attempt", a.node.Attempts+1, "error", f)
+	node := r.nodeRecord(a)
+	node.Status = pb.NodeStatus_NODE_STATUS_FAILED
+	node.Error = f.proto(true)
+	r.mustAppend(&pb.Record{Body: &pb.Record_Node{Node: node}})
+}
+
+// mustAppend appends a record that is small by construction.
+func (r *run) mustAppend(rec *pb.Record) {
+	if err := r.append(rec); err != nil {
+		r.lose(err)
+	}
+}
+
+func (r *run) nodeRecord(a *attempt) *pb.Node {
+	n := a.node
+	node := &pb.Node{
+		Id:         string(n.ID),
+		Kind:       n.Kind,
+		Attempt:    n.Attempts + 1,
+		StartedUs:  micros(a.started),
+		FinishedUs: micros(a.finished),
+		ReplicaId:  int32(r.x.ReplicaID),
+	}
+	for _, p := range n.Parents {
+		node.Parents = append(node.Parents, string(p.ID))
+	}
+	return node
+}
+
+// specs gives every successor its id and its parents; the default parent is the spawning node.
+func (r *run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
+	ids := make([]graph.NodeID, len(spawns))
+	for i, s := range spawns {
+		if ids[i] = s.ID; s.ID == "" {
+			ids[i] = r.g.NewID(s.Kind)
+		}
+	}
+	specs := make([]*pb.NodeSpec, len(spawns))
+	for i, s := range spawns {
+		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs}
+		for _, p := range s.Parents {
+			id := p.ID
+			if id == "" {
+				id = ids[p.Index]
+			}
+			spec.Parents = append(spec.Parents, string(id))
+		}
+		if len(spec.Parents) == 0 {
+			spec.Parents = []string{string(n.ID)}
+		}
+		specs[i] = spec
+	}
+	return specs
+}
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// joinIDs lists at most n ids for a person to read.
+func joinIDs(ids []graph.NodeID, n int) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i == n {
+			fmt.Fprintf(&b, " and %d more", len(ids)-n)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(id))
+	}
+	return b.String()
+}

@@ -1,0 +1,99 @@
+package pgexec
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/executor"
+)
+
+// Kinds is a set of node kinds that a replica can run. It is filled with
+// [AddKind] before it is given to [New] and not changed afterwards.
+type Kinds struct {
+	byName map[string]*executor.Kind
+}
+
+// NewKinds returns an empty set.
+func NewKinds() *Kinds { return &Kinds{byName: make(map[string]*executor.Kind)} }
+
+// Names returns the names of all kinds in the set, sorted.
+func (k *Kinds) Names() []string { return slices.Sorted(maps.Keys(k.byName)) }
+
+// KindOpts says how nodes of one kind are run. The zero value, or nil, takes all defaults.
+type KindOpts struct {
+	// Retry decides about attempts that end with an error. Lost replicas and
+	// drains are not attempts.
+	Retry RetryPolicy
+	// Timeout bounds one attempt; its context then ends. Defaults to no bound.
+	Timeout time.Duration
+	// MaxParallel bounds the nodes of this kind in flight on one replica.
+	// Defaults to no bound but the replica's own.
+	MaxParallel int
+}
+
+// RetryPolicy says how often and when a failed node is tried again.
+type RetryPolicy struct {
+	// MaxAttempts counts the first attempt too; 1 means no retry. Defaults to 5.
+	MaxAttempts int
+	// The wait before a retry doubles from MinBackoff to MaxBackoff, half of it
+	// random. They default to 500 ms and 1 minute.
+	MinBackoff, MaxBackoff time.Duration
+}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 5
+	}
+	if p.MinBackoff == 0 {
+		p.MinBackoff = 500 * time.Millisecond
+	}
+	if p.MaxBackoff == 0 {
+		p.MaxBackoff = max(time.Minute, p.MinBackoff)
+	}
+	return p
+}
+
+// Handler makes one attempt of one node: it reads the input and the outputs of
+// the node's ancestors, does the work, names successors with [Node.Spawn], and
+// returns the output.
+//
+// It is run at least once and recorded exactly once (G6): after a crash the
+// same node may run again with the same [Node.IdempotencyKey]. When ctx ends it
+// should return soon; [context.Cause] says why: [ErrDraining],
+// [ErrOwnershipLost], or the kind's timeout. An error is retried by the kind's
+// policy unless it is [Permanent]; a panic is an error with its stack.
+//
+// Input and output travel as JSON. A handler that takes or returns
+// [encoding/json.RawMessage] gets and gives the bytes untouched.
+type Handler[In, Out any] func(ctx context.Context, n *Node, in In) (Out, error)
+
+// AddKind adds a kind. It panics if the name is empty, longer than 128 bytes
+// or taken, or if opts make no sense: these are mistakes in the program.
+func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindOpts) {
+	if opts == nil {
+		opts = &KindOpts{}
+	}
+	retry := opts.Retry.withDefaults()
+	switch {
+	case name == "" || len(name) > 128:
+		panic(fmt.Sprintf("pgexec: kind name %q must have 1 to 128 bytes", name))
+	case k.byName[name] != nil:
+		panic(fmt.Sprintf("pgexec: kind %q is added twice", name))
+	case h == nil:
+		panic(fmt.Sprintf("pgexec: kind %q has no handler", name))
+	case retry.MaxAttempts < 1 || retry.MinBackoff < 0 || retry.MaxBackoff < retry.MinBackoff:
+		panic(fmt.Sprintf("pgexec: kind %q: retry policy %+v makes no sense", name, retry))
+	case opts.Timeout < 0 || opts.MaxParallel < 0:
+		panic(fmt.Sprintf("pgexec: kind %q: Timeout and MaxParallel must not be negative", name))
+	}
+	k.byName[name] = &executor.Kind{
+		Name:        name,
+		HandlerFunc: erase(k, h),
+		Retry:       executor.RetryPolicy(retry),
+		Timeout:     opts.Timeout,
+		MaxParallel: opts.MaxParallel,
+	}
+}

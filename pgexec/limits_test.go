@@ -1,0 +1,284 @@
+package pgexec_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/internal/pgtest"
+	"github.com/pgexec/runtime/pgexec"
+)
+
+// All ready nodes of a run are in flight at once, and no connection of the pool
+// is held while they run (C26).
+func TestRun_ReadyNodesOverlapWithoutConnections(t *testing.T) {
+	b := setup(t)
+	const width = 80
+	var together sync.WaitGroup
+	together.Add(width)
+	gate := make(chan struct{})
+	kinds := fan(width, func(context.Context, *pgexec.Node, none) (int, error) {
+		together.Done()
+		<-gate
+		return 0, nil
+	}, nil)
+	b.replica(kinds)
+	id := b.start("fan", nil)
+	together.Wait()
+	// River's listener keeps one connection; loops borrow others for moments.
+	const busy = `select count(*) = 0 from pg_stat_activity
+		where datname = current_database() and state like 'idle in transaction%'`
+	b.eventually(busy)
+	close(gate)
+	b.succeed(id)
+}
+
+// fan returns kinds of a run whose root spawns that many nodes of kind leg.
+func fan(width int, leg pgexec.Handler[none, int], opts *pgexec.KindOpts) *pgexec.Kinds {
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "fan", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		for range width {
+			n.Spawn("leg", nil, nil)
+		}
+		return width, nil
+	}, nil)
+	pgexec.AddKind(kinds, "leg", leg, opts)
+	return kinds
+}
+
+// gauge counts what is in flight and remembers the most there ever was.
+type gauge struct{ now, most atomic.Int64 }
+
+func (g *gauge) enter() {
+	n := g.now.Add(1)
+	for {
+		most := g.most.Load()
+		if n <= most || g.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+func (g *gauge) exit() { g.now.Add(-1) }
+
+func TestRuntime_LimitsOfRunKindAndReplicaHold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		runs int
+		opts *pgexec.KindOpts
+		mod  func(*pgexec.Config)
+	}{
+		"per run":     {1, nil, func(c *pgexec.Config) { c.MaxParallelPerRun = 3 }},
+		"per kind":    {3, &pgexec.KindOpts{MaxParallel: 3}, func(*pgexec.Config) {}},
+		"per replica": {3, nil, func(c *pgexec.Config) { c.MaxParallel = 3 }},
+		"hot runs":    {9, &pgexec.KindOpts{}, func(c *pgexec.Config) { c.MaxHotRuns = 1; c.MaxParallelPerRun = 3 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			var g gauge
+			b.replica(fan(12, func(context.Context, *pgexec.Node, none) (int, error) {
+				g.enter()
+				defer g.exit()
+				time.Sleep(2 * time.Millisecond) // what is being limited: time in flight
+				return 0, nil
+			}, tc.opts), tc.mod)
+			var ids []pgexec.RunID
+			for range tc.runs {
+				ids = append(ids, b.start("fan", nil))
+			}
+			for _, id := range ids {
+				b.succeed(id)
+			}
+			if most := g.most.Load(); most > 3 {
+				t.Errorf("%d nodes in flight at once, want at most 3", most)
+			}
+		})
+	}
+}
+
+// A run whose frontier holds only kinds that no replica has waits, visibly, for one that has them.
+func TestRun_WaitsForAReplicaWithItsKind(t *testing.T) {
+	b := setup(t)
+	old := pgexec.NewKinds()
+	pgexec.AddKind(old, "root", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		n.Spawn("novel", nil, nil)
+		return 0, nil
+	}, nil)
+	b.replica(old, named("old"))
+	id := b.start("root", nil)
+	b.eventually(`select waiting_kinds = '{novel}' and status = 'queued' and wake_job is null from pgexec.runs where run_id = $1`, id)
+	run, err := b.client.Get(b.ctx, id)
+	if err != nil || !strings.Contains(run.Reason, "novel") {
+		t.Errorf("reason %q, %v", run.Reason, err)
+	}
+	fresh := pgexec.NewKinds()
+	pgexec.AddKind(fresh, "novel", func(context.Context, *pgexec.Node, none) (string, error) { return "new", nil }, nil)
+	b.replica(fresh, named("fresh"))
+	if got := string(b.succeed(id).Result); got != `"new"` {
+		t.Errorf("result %s", got)
+	}
+	unknown := b.start("nobody has this", nil)
+	b.eventually(`select coalesce(reason, '') like '%nobody has this%' from pgexec.runs where run_id = $1`, unknown)
+}
+
+// reads counts the statements that read a log.
+type reads struct {
+	mu   sync.Mutex
+	logs []string
+}
+
+func (r *reads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	lower := strings.ToLower(d.SQL)
+	if strings.Contains(lower, "run_log") {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.logs = append(r.logs, d.SQL)
+	}
+	return ctx
+}
+
+func (r *reads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A hot run is never read again: over 500 nodes the log is read at most once,
+// by the claim; all else are appends.
+func TestRun_HotRunIsNeverReadAgain(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := &reads{}
+	cfg.ConnConfig.Tracer = trace
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	traced := bundleOn(t, pool)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "link", func(_ context.Context, n *pgexec.Node, left int) (int, error) {
+		if left > 1 {
+			n.Spawn("link", left-1, nil)
+		}
+		return left, nil
+	}, nil)
+	r := traced.replica(kinds)
+	id := traced.start("link", 500)
+	plain := bundleOn(t, pgtest.DB(t))
+	plain.eventually(`select status = 'succeeded' from pgexec.runs where run_id = $1`, id)
+	r.drain()
+	appends, other := 0, map[string]int{}
+	for _, s := range trace.logs {
+		if strings.Contains(strings.ToLower(s), "insert into pgexec.run_log") {
+			appends++
+		} else {
+			other[s]++
+		}
+	}
+	total := 0
+	for _, n := range other {
+		total += n
+	}
+	if appends < 500 || total > 1 {
+		t.Errorf("%d appends, %d other statements over the log: %v", appends, total, other)
+	}
+}
+
+// C30: what a turn writes does not depend on how long the run already is.
+func TestRun_BytesPerTurnDoNotGrow(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "turn", func(_ context.Context, n *pgexec.Node, left int) (string, error) {
+		if left > 1 {
+			n.Spawn("turn", left-1, nil)
+		}
+		return strings.Repeat("word ", 100), nil
+	}, nil)
+	b.replica(kinds)
+	perTurn := func(turns int) float64 {
+		id := b.start("turn", turns)
+		b.succeed(id)
+		return query[float64](b, `select avg(length(record))::float8 from pgexec.run_log where run_id = $1`, id)
+	}
+	short, long := perTurn(50), perTurn(500)
+	if long > short*1.05 {
+		t.Errorf("%.0f bytes per turn in a run of 500, %.0f in one of 50", long, short)
+	}
+}
+
+func TestClient_StartIsIdempotentByKey(t *testing.T) {
+	b := setup(t)
+	opts := &pgexec.StartOpts{IdempotencyKey: "order 7", Labels: map[string]string{"order": "7"}, Priority: 1, Queue: "slow"}
+	first, err := b.client.Start(b.ctx, "k", map[string]int{"a": 1, "b": 2}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.client.Start(b.ctx, "k", map[string]int{"b": 2, "a": 1}, opts)
+	if err != nil || again != first {
+		t.Errorf("second start: %v, %v, want %v", again, err, first)
+	}
+	if _, err := b.client.Start(b.ctx, "k", 3, opts); !errors.Is(err, pgexec.ErrIdempotencyMismatch) {
+		t.Errorf("another input with the same key: %v", err)
+	}
+	if _, err := b.client.Start(b.ctx, "k", "a\x00b", nil); err == nil || !strings.Contains(err.Error(), "jsonb") {
+		t.Errorf("U+0000 in an input: %v", err)
+	}
+	if _, err := b.client.Get(b.ctx, pgexec.RunID{}); !errors.Is(err, pgexec.ErrRunNotFound) {
+		t.Errorf("unknown run: %v", err)
+	}
+	runs, err := b.client.List(b.ctx, &pgexec.ListOpts{Status: []pgexec.RunStatus{pgexec.RunQueued}})
+	if err != nil || len(runs) != 1 || runs[0].ID != first || runs[0].Labels["order"] != "7" || runs[0].Queue != "slow" {
+		t.Errorf("list: %v, %v", runs, err)
+	}
+}
+
+func TestClient_WatchSeesEveryRecordOnceInOrder(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "link", func(_ context.Context, n *pgexec.Node, left int) (int, error) {
+		if left > 1 {
+			n.Spawn("link", left-1, nil)
+		}
+		return left, nil
+	}, nil)
+	id := b.start("link", 100)
+	b.replica(kinds)
+	want := pgexec.Seq(1)
+	for e, err := range b.client.Watch(b.ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq != want {
+			t.Fatalf("seq %d, want %d", e.Seq, want)
+		}
+		want++
+	}
+	if want != 103 { // a claim, 100 nodes, the end
+		t.Errorf("the last seq seen is %d, want 102", want-1)
+	}
+}
+
+func TestNew_RefusesConfigsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.EmptyDB(t)
+	kinds := fan(1, func(context.Context, *pgexec.Node, none) (int, error) { return 0, nil }, nil)
+	for _, cfg := range []*pgexec.Config{nil, {}, {Kinds: kinds, MaxHotRuns: -1}, {Kinds: kinds, Grace: -1}} {
+		if _, err := pgexec.New(pool, cfg); err == nil {
+			t.Errorf("config %+v is accepted", cfg)
+		}
+	}
+	rt, err := pgexec.New(pool, &pgexec.Config{Kinds: kinds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rt.Run(t.Context()); err == nil || !strings.Contains(fmt.Sprint(err), "pgexec migrate up") {
+		t.Errorf("run without a schema: %v", err)
+	}
+}

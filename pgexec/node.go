@@ -1,0 +1,241 @@
+package pgexec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pgexec/runtime/pgexec/executor"
+	"github.com/pgexec/runtime/pgexec/graph"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// Node is one attempt of a node, as its handler sees it. Its methods may be
+// called from several goroutines until the handler returns.
+type Node struct {
+	call  *executor.Call
+	kinds *Kinds
+
+	mu       sync.Mutex
+	spawns   []executor.Spawn
+	spawnErr error
+	final    bool
+	usage    *pb.Usage
+}
+
+// RunID returns the run the node belongs to.
+func (n *Node) RunID() RunID { return n.call.RunID }
+
+// ID returns the node's id, unique within its run.
+func (n *Node) ID() NodeID { return n.call.Node.ID }
+
+// Kind returns the node's kind.
+func (n *Node) Kind() string { return n.call.Node.Kind }
+
+// Attempt returns the number of this attempt, from 1. Attempts cut off by a
+// crash or a drain are not counted.
+func (n *Node) Attempt() int { return int(n.call.Attempt) }
+
+// IdempotencyKey returns "run_id/node_id": the same on every attempt, on
+// whatever replica. Give it to every service that can deduplicate by it.
+func (n *Node) IdempotencyKey() string {
+	return n.call.RunID.String() + "/" + string(n.call.Node.ID)
+}
+
+// HasKind reports whether this replica can run nodes of that kind.
+func (n *Node) HasKind(name string) bool { return n.kinds.byName[name] != nil }
+
+// Parents returns the nodes this one was waiting for, in the order of its spec.
+func (n *Node) Parents() []*Ancestor { return ancestors(n.call.Node.Parents) }
+
+// Ancestor returns the ancestor with that id, however far up.
+func (n *Node) Ancestor(id NodeID) (*Ancestor, bool) {
+	a := executor.Ancestor(n.call.Node, id)
+	if a == nil {
+		return nil, false
+	}
+	return &Ancestor{node: a}, true
+}
+
+// Final marks this node's output as the run's result, whatever nodes come
+// after it. Without it the result is the output of the last leaf.
+func (n *Node) Final() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.final = true
+}
+
+// Usage is what a node spent.
+type Usage struct {
+	InputTokens, OutputTokens int64
+	// CostNanoUSD is in billionths of a US dollar.
+	CostNanoUSD int64
+}
+
+// AddUsage adds to what the node's record says it spent.
+func (n *Node) AddUsage(u Usage) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.usage == nil {
+		n.usage = &pb.Usage{}
+	}
+	n.usage.InputTokens += u.InputTokens
+	n.usage.OutputTokens += u.OutputTokens
+	n.usage.CostNanoUsd += u.CostNanoUSD
+}
+
+// Join says what a node needs of its parents.
+type Join int
+
+const (
+	// AllSucceeded: every parent must succeed. If one fails the node is skipped,
+	// and so are those that need it.
+	AllSucceeded Join = iota
+	// AllDone: every parent must be done, whether it succeeded, failed or was
+	// skipped. The node sees each one's status and error; a failure that such a
+	// node sees does not fail the run.
+	AllDone
+)
+
+// SpawnOpts are the optional parts of a successor.
+type SpawnOpts struct {
+	// ID defaults to the kind with a number, as in "tool-7". At most 256 bytes, unique in the run.
+	ID NodeID
+	// After names the parents: nodes spawned by the same call of the handler,
+	// or any others of the run, pending or done. Defaults to the spawning node.
+	After []NodeRef
+	// Join defaults to AllSucceeded.
+	Join Join
+	// InputRefs makes the input a template: each object {"$ref": "id#/pointer"}
+	// in it is replaced by that value from the output of the ancestor id when
+	// the node starts. The pointer is a JSON pointer (RFC 6901).
+	InputRefs bool
+}
+
+// NodeRef names a node as a parent.
+type NodeRef struct {
+	id    NodeID
+	index int // 1-based position among the spawns of one handler call, when id is empty
+}
+
+// Ref names the node with that id as a parent.
+func Ref(id NodeID) NodeRef { return NodeRef{id: id} }
+
+// Spawn adds a successor to what this node's record will say. It starts after
+// the record committed (G5) and its parents are done. A spawn that makes no
+// sense (a taken id, an unknown parent, a cycle, an input that is not JSON)
+// fails the node for good with an error that names it.
+func (n *Node) Spawn(kind string, input any, opts *SpawnOpts) NodeRef {
+	if opts == nil {
+		opts = &SpawnOpts{}
+	}
+	raw, err := encodeJSON(input)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil && n.spawnErr == nil {
+		n.spawnErr = fmt.Errorf("input of spawned %s %q: %w", kind, opts.ID, err)
+	}
+	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs}
+	if opts.Join == AllDone {
+		s.Join = pb.Join_JOIN_ALL_DONE
+	}
+	for _, ref := range opts.After {
+		if ref.id == "" && (ref.index < 1 || ref.index > len(n.spawns)) {
+			n.spawnErr = fmt.Errorf("spawned %s %q: After holds a NodeRef that is not of this call of the handler", kind, opts.ID)
+			continue
+		}
+		s.Parents = append(s.Parents, executor.Parent{ID: ref.id, Index: ref.index - 1})
+	}
+	n.spawns = append(n.spawns, s)
+	return NodeRef{id: opts.ID, index: len(n.spawns)}
+}
+
+// Ref names this node as a parent.
+func (n *Node) Ref() NodeRef { return Ref(n.ID()) }
+
+func (n *Node) result(output []byte) (*executor.Result, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.spawnErr != nil {
+		return nil, Permanent(WithCode(n.spawnErr, "bad_successor"))
+	}
+	return &executor.Result{Output: jsonPayload(output), Spawns: n.spawns, Final: n.final, Usage: n.usage}, nil
+}
+
+// Status is how a node ended.
+type Status string
+
+// A node that is done has one of these.
+const (
+	StatusSucceeded Status = "succeeded"
+	StatusFailed    Status = "failed"
+	// StatusSkipped: a parent it needed did not succeed, so it never ran.
+	StatusSkipped Status = "skipped"
+)
+
+// Ancestor is a node that was done before this one started.
+type Ancestor struct {
+	node *graph.Node
+}
+
+func ancestors(nodes []*graph.Node) []*Ancestor {
+	out := make([]*Ancestor, 0, len(nodes))
+	for _, p := range nodes {
+		if p.Status().Done() { // a skipped node may have parents that still run
+			out = append(out, &Ancestor{node: p})
+		}
+	}
+	return out
+}
+
+// ID returns the ancestor's id.
+func (a *Ancestor) ID() NodeID { return a.node.ID }
+
+// Kind returns the ancestor's kind.
+func (a *Ancestor) Kind() string { return a.node.Kind }
+
+// Parents returns the ancestor's own parents.
+func (a *Ancestor) Parents() []*Ancestor { return ancestors(a.node.Parents) }
+
+// Status returns how the ancestor ended.
+func (a *Ancestor) Status() Status {
+	switch a.node.Status() {
+	case graph.StatusSucceeded:
+		return StatusSucceeded
+	case graph.StatusSkipped:
+		return StatusSkipped
+	default:
+		return StatusFailed
+	}
+}
+
+// Err returns the error of an ancestor that failed or was skipped, else nil.
+func (a *Ancestor) Err() error {
+	switch a.Status() {
+	case StatusSucceeded:
+		return nil
+	case StatusSkipped:
+		return fmt.Errorf("node %s was skipped: a parent did not succeed", a.ID())
+	default:
+		return errors.New(a.node.Err.GetMessage())
+	}
+}
+
+// RawInput returns the ancestor's input as JSON. The bytes must not be changed.
+func (a *Ancestor) RawInput() json.RawMessage { return a.node.Input.GetJson() }
+
+// RawOutput returns the ancestor's output as JSON, byte for byte as its handler
+// gave it; nil if it did not succeed. The bytes must not be changed.
+func (a *Ancestor) RawOutput() json.RawMessage { return a.node.Output.GetJson() }
+
+// Output decodes the ancestor's output into dst; its error if it did not succeed.
+func (a *Ancestor) Output(dst any) error {
+	if err := a.Err(); err != nil {
+		return err
+	}
+	if err := decodeJSON(a.RawOutput(), dst); err != nil {
+		return fmt.Errorf("output of node %s: %w", a.ID(), err)
+	}
+	return nil
+}

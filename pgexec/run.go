@@ -1,0 +1,217 @@
+package pgexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pgexec/runtime/pgexec/feed"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+	"github.com/pgexec/runtime/sql"
+)
+
+// RunStatus is where a run stands.
+type RunStatus string
+
+// The statuses of a run. The last three are final.
+const (
+	RunQueued    RunStatus = "queued"
+	RunRunning   RunStatus = "running"
+	RunParked    RunStatus = "parked"
+	RunPaused    RunStatus = "paused"
+	RunSucceeded RunStatus = "succeeded"
+	RunFailed    RunStatus = "failed"
+	RunCancelled RunStatus = "cancelled"
+)
+
+// Final reports whether a run of this status has ended.
+func (s RunStatus) Final() bool {
+	return s == RunSucceeded || s == RunFailed || s == RunCancelled
+}
+
+// Run is a run as its row in pgexec.runs shows it.
+type Run struct {
+	ID     RunID
+	Kind   string
+	Input  json.RawMessage
+	Status RunStatus
+	// Owner is the id of the replica that runs it; 0 if none does.
+	Owner int32
+	// Epoch counts the claims so far.
+	Epoch          int64
+	Queue          string
+	Priority       int
+	Labels         map[string]string
+	IdempotencyKey string
+	RunAt          time.Time
+	CreatedBy      string
+	CreatedAt      time.Time
+	StartedAt      time.Time // zero until the first claim
+	FinishedAt     time.Time // zero until the end
+	// Result is the output of the run's result node, set when it succeeded.
+	// [Client.Wait] gives the bytes as the handler returned them; [Client.Get]
+	// and [Client.List] as jsonb shows them.
+	Result json.RawMessage
+	// Error says why the run failed.
+	Error string
+	// Reason says why the run is paused or what it waits for.
+	Reason string
+
+	resultSeq Seq
+}
+
+// Err returns a [*RunError] if the run ended without success, else nil.
+func (r *Run) Err() error {
+	if r.Status == RunFailed || r.Status == RunCancelled {
+		return &RunError{RunID: r.ID, Status: r.Status, Message: r.Error}
+	}
+	return nil
+}
+
+// Output decodes the result into dst, or returns the run's error.
+func (r *Run) Output(dst any) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	if !r.Status.Final() {
+		return fmt.Errorf("run %s is %s: it has no result yet", r.ID, r.Status)
+	}
+	return decodeJSON(r.Result, dst)
+}
+
+// Get reads one run. It returns [ErrRunNotFound] if there is none with that id.
+func (c *Client) Get(ctx context.Context, id RunID) (*Run, error) {
+	rows, err := c.pool.Query(ctx, sql.ClientGet, id)
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", id, err)
+	}
+	run, err := pgx.CollectExactlyOneRow(rows, scanRun)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("run %s: %w", id, ErrRunNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", id, err)
+	}
+	return run, nil
+}
+
+// ListOpts narrow a listing.
+type ListOpts struct {
+	// Status lists runs of these statuses only; empty means any.
+	Status []RunStatus
+	// Kind lists runs of this kind only; empty means any.
+	Kind string
+	// Before lists runs older than this one: the last id of the page before.
+	Before RunID
+	// Limit bounds the page. Defaults to 100.
+	Limit int
+}
+
+// List reads a page of runs, the newest first.
+func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
+	if opts == nil {
+		opts = &ListOpts{}
+	}
+	var statuses []string
+	for _, s := range opts.Status {
+		statuses = append(statuses, string(s))
+	}
+	limit := opts.Limit
+	if limit == 0 {
+		limit = 100
+	}
+	rows, err := c.pool.Query(ctx, sql.ClientList, orNil(opts.Before), statuses, orNil(opts.Kind), limit)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, scanRun)
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, nil
+}
+
+func scanRun(row pgx.CollectableRow) (*Run, error) {
+	var r Run
+	var owner *int32
+	var key, runErr, reason *string
+	var started, finished *time.Time
+	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &r.Labels, &key,
+		&r.RunAt, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason)
+	r.Owner, r.IdempotencyKey, r.Error, r.Reason = orZero(owner), orZero(key), orZero(runErr), orZero(reason)
+	r.StartedAt, r.FinishedAt = orZero(started), orZero(finished)
+	return &r, err
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// Wait returns the run when it has ended, whatever its status; see [Run.Err]
+// and [Run.Output]. It learns of the end by notification, and by polling where
+// notifications do not arrive. A paused run is waited for.
+func (c *Client) Wait(ctx context.Context, id RunID) (*Run, error) {
+	l, err := c.listen()
+	if err != nil {
+		return nil, err
+	}
+	tick, cancel := l.Subscribe(id)
+	defer cancel()
+	for {
+		run, err := c.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if run.Status.Final() {
+			return run, c.exactResult(ctx, run)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for run %s (%s): %w", id, run.Status, context.Cause(ctx))
+		case _, ok := <-tick:
+			if !ok {
+				return nil, fmt.Errorf("wait for run %s (%s): the client was closed", id, run.Status)
+			}
+		}
+	}
+}
+
+// exactResult replaces what jsonb made of the result by the bytes in the log.
+func (c *Client) exactResult(ctx context.Context, run *Run) error {
+	if run.resultSeq == 0 {
+		return nil
+	}
+	var raw []byte
+	if err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw); err != nil {
+		return fmt.Errorf("read result of run %s: %w", run.ID, err)
+	}
+	var rec pb.Record
+	if err := proto.Unmarshal(raw, &rec); err != nil {
+		return fmt.Errorf("decode result of run %s: %w", run.ID, err)
+	}
+	run.Result = rec.GetNode().GetOutput().GetJson()
+	return nil
+}
+
+// Entry is one record of a run's log.
+type Entry = feed.Entry
+
+// Watch yields the run's records in order, each once, from the one after the
+// given seq, as they commit (G5). It ends after the run's last record, or with
+// an error when ctx is done.
+func (c *Client) Watch(ctx context.Context, id RunID, after Seq) iter.Seq2[Entry, error] {
+	l, err := c.listen()
+	if err != nil {
+		return func(yield func(Entry, error) bool) { yield(Entry{}, err) }
+	}
+	return l.Watch(ctx, id, after)
+}

@@ -1,0 +1,173 @@
+package pgexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runtime"
+	"github.com/pgexec/runtime/schema"
+)
+
+// Config configures a replica.
+type Config struct {
+	// Kinds are the kinds of nodes that this replica runs. Required.
+	Kinds *Kinds
+	// Queues are the queues whose runs this replica takes. Defaults to "default".
+	Queues []string
+	// SessionConn is how the replica's own session connects: straight to the
+	// server, never through a transaction-mode pooler. Defaults to the pool's
+	// own connection settings.
+	SessionConn *pgx.ConnConfig
+	// MaxHotRuns bounds the runs in memory at once. Defaults to 1000.
+	MaxHotRuns int
+	// MaxParallelPerRun bounds the nodes of one run in flight at once. Defaults to 100.
+	MaxParallelPerRun int
+	// MaxParallel bounds the nodes of all runs in flight at once on this replica. Defaults to 10,000.
+	MaxParallel int
+	// PoisonAfter pauses a run when this many of its owners in a row died
+	// without any progress; the reason names the nodes that were in flight. Defaults to 3.
+	PoisonAfter int
+	// Grace is how long a drain waits for nodes in flight before it cancels
+	// them with [ErrDraining]. Defaults to 25 s, of the 30 s that most platforms give.
+	Grace time.Duration
+	// Host and Version are shown in pgexec.replicas. Host defaults to the
+	// operating system's host name, Version to "dev".
+	Host, Version string
+	// Logger defaults to [slog.Default].
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults(pool *pgxpool.Pool) Config {
+	if len(c.Queues) == 0 {
+		c.Queues = []string{"default"}
+	}
+	if c.SessionConn == nil {
+		c.SessionConn = pool.Config().ConnConfig.Copy()
+	}
+	if c.MaxHotRuns == 0 {
+		c.MaxHotRuns = 1000
+	}
+	if c.MaxParallelPerRun == 0 {
+		c.MaxParallelPerRun = 100
+	}
+	if c.MaxParallel == 0 {
+		c.MaxParallel = 10_000
+	}
+	if c.PoisonAfter == 0 {
+		c.PoisonAfter = 3
+	}
+	if c.Grace == 0 {
+		c.Grace = 25 * time.Second
+	}
+	if c.Host == "" {
+		c.Host, _ = os.Hostname() // an empty host is shown as such
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Kinds == nil || len(c.Kinds.byName) == 0:
+		return errors.New("pgexec: Config.Kinds is empty: a replica without kinds can run nothing")
+	case c.MaxHotRuns < 1 || c.MaxParallelPerRun < 1 || c.MaxParallel < 1 || c.PoisonAfter < 1:
+		return fmt.Errorf("pgexec: limits must be positive: MaxHotRuns %d, MaxParallelPerRun %d, MaxParallel %d, PoisonAfter %d",
+			c.MaxHotRuns, c.MaxParallelPerRun, c.MaxParallel, c.PoisonAfter)
+	case c.Grace < 0:
+		return fmt.Errorf("pgexec: Config.Grace %v must not be negative", c.Grace)
+	}
+	return nil
+}
+
+// State is what a replica is doing, for a readiness probe.
+type State = runtime.State
+
+// A replica is ready from the time its session is open and its loops run to
+// the first moment of a drain.
+const (
+	StateStarting = runtime.StateStarting
+	StateReady    = runtime.StateReady
+	StateDraining = runtime.StateDraining
+	StateStopped  = runtime.StateStopped
+)
+
+// Runtime is one replica: it claims runs that are due and executes them.
+type Runtime struct {
+	pool *pgxpool.Pool
+	rt   *runtime.Runtime
+}
+
+// New returns a replica on the pool's database, which [Runtime.Run] starts.
+// The pool must outlive it.
+func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	c := cfg.withDefaults(pool)
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Runtime{pool: pool, rt: runtime.New(runtime.Config{
+		Pool:        pool,
+		SessionConn: c.SessionConn,
+		Kinds:       c.Kinds.byName,
+		Info: ownership.ReplicaInfo{
+			Host:       c.Host,
+			PID:        os.Getpid(),
+			Version:    c.Version,
+			Kinds:      c.Kinds.Names(),
+			Queues:     c.Queues,
+			MaxHotRuns: c.MaxHotRuns,
+		},
+		MaxParallelPerRun: c.MaxParallelPerRun,
+		MaxParallel:       c.MaxParallel,
+		PoisonAfter:       c.PoisonAfter,
+		Grace:             c.Grace,
+		Logger:            c.Logger,
+	})}, nil
+}
+
+// Run serves until ctx is done, then drains and returns nil: no more runs are
+// claimed, nodes in flight finish and are recorded, and each run is handed over
+// as soon as its own last node in flight is; after [Config.Grace] the rest is
+// cancelled. A context that ends during start-up ends the start-up.
+//
+// Run returns an error if the schema does not fit this build or the first
+// session cannot be opened. Later losses of the database are waited for, with
+// all runs dropped meanwhile, since other replicas may have taken them.
+func (r *Runtime) Run(ctx context.Context) error {
+	if err := schema.Check(ctx, r.pool); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return r.rt.Run(ctx)
+}
+
+// State returns what the replica is doing now.
+func (r *Runtime) State() State { return r.rt.State() }
+
+// HotRuns returns how many runs are in this replica's memory now.
+func (r *Runtime) HotRuns() int { return r.rt.HotRuns() }
+
+// Migrate brings the database's schema pgexec up to what this build needs. It
+// is safe to run from several processes at once, and does nothing when there is
+// nothing to do.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := schema.Up(ctx, pool)
+	return err
+}

@@ -1,0 +1,200 @@
+package runtime
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
+)
+
+const (
+	// maxClaimBatch bounds the runs claimed in one transaction.
+	maxClaimBatch = 256
+	// slotWait is how long a wake waits for room on a full replica before it
+	// goes back to the queue, where a replica with room can take it.
+	slotWait = 500 * time.Millisecond
+	// claimTimeout bounds one claiming transaction.
+	claimTimeout = 10 * time.Second
+	// auditInterval is the time between two looks for runs that the database
+	// says are ours and memory does not know.
+	auditInterval = 2 * time.Second
+)
+
+// claimLoop turns wakes into claims. One goroutine makes all claims of the
+// replica, many runs in one transaction: while one is in progress the next
+// gathers. The audit runs in the same goroutine, so that it never sees a claim
+// half made.
+type claimLoop struct {
+	inc      *incarnation
+	claimer  *ownership.Claimer
+	requests chan claimRequest
+	slots    chan struct{}
+	hot      *hotSet
+}
+
+type claimRequest struct {
+	want   ownership.Want
+	answer chan wake.Outcome
+}
+
+func newClaimLoop(inc *incarnation) *claimLoop {
+	cfg := inc.rt.cfg
+	return &claimLoop{
+		inc: inc,
+		claimer: ownership.NewClaimer(ownership.ClaimerConfig{
+			Pool:      cfg.Pool,
+			ReplicaID: inc.session.ID(),
+			Info:      cfg.Info,
+			Logger:    inc.log,
+		}),
+		requests: make(chan claimRequest),
+		slots:    make(chan struct{}, cfg.Info.MaxHotRuns),
+		hot:      newHotSet(),
+	}
+}
+
+// wake is called by River's jobs, many at once. It returns when the claim has committed or was refused.
+func (c *claimLoop) wake(ctx context.Context, w wake.Wake) wake.Outcome {
+	if !c.takeSlot(ctx) {
+		return wake.Again
+	}
+	req := claimRequest{
+		want:   ownership.Want{RunID: w.RunID, WakeJob: w.JobID},
+		answer: make(chan wake.Outcome, 1),
+	}
+	select {
+	case c.requests <- req: // unbuffered: what the loop took, it answers
+		return <-req.answer
+	case <-c.inc.claimCtx.Done():
+		<-c.slots
+		return wake.Again
+	}
+}
+
+func (c *claimLoop) takeSlot(ctx context.Context) bool {
+	select {
+	case c.slots <- struct{}{}:
+		return true
+	default:
+	}
+	t := time.NewTimer(slotWait/2 + rand.N(slotWait))
+	defer t.Stop()
+	select {
+	case c.slots <- struct{}{}:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	case <-c.inc.claimCtx.Done():
+	}
+	return false
+}
+
+// run is the one goroutine that claims.
+func (c *claimLoop) run(ctx context.Context) {
+	audit := time.NewTicker(auditInterval)
+	defer audit.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case req := <-c.requests:
+			c.claim(ctx, c.gather(req))
+		case <-audit.C:
+			c.audit(ctx)
+		}
+	}
+}
+
+// gather takes what else is waiting, one request per run.
+func (c *claimLoop) gather(first claimRequest) map[runlog.RunID]claimRequest {
+	batch := map[runlog.RunID]claimRequest{first.want.RunID: first}
+	for len(batch) < maxClaimBatch {
+		select {
+		case req := <-c.requests:
+			if _, twice := batch[req.want.RunID]; twice {
+				c.answer(req, wake.Again)
+				continue
+			}
+			batch[req.want.RunID] = req
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (c *claimLoop) claim(ctx context.Context, batch map[runlog.RunID]claimRequest) {
+	wants := make([]ownership.Want, 0, len(batch))
+	for _, req := range batch {
+		wants = append(wants, req.want)
+	}
+	// A drain does not cut a claim in two; it releases what was claimed.
+	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	res, err := c.claimer.Claim(claimCtx, wants)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.inc.log.Warn("claim runs, trying again", "runs", len(wants), "error", err)
+		}
+		for _, req := range batch {
+			c.answer(req, wake.Again)
+		}
+		return
+	}
+	for _, claimed := range res.Claimed {
+		req := batch[claimed.RunID]
+		delete(batch, claimed.RunID)
+		c.start(claimed)
+		req.answer <- wake.Done
+	}
+	for _, id := range res.Busy {
+		if req, ok := batch[id]; ok {
+			delete(batch, id)
+			c.answer(req, wake.Again)
+		}
+	}
+	for _, req := range batch {
+		c.answer(req, wake.Done)
+	}
+}
+
+// answer tells a wake that its run was not claimed here.
+func (c *claimLoop) answer(req claimRequest, outcome wake.Outcome) {
+	<-c.slots
+	req.answer <- outcome
+}
+
+// start hands a claimed run to its owner goroutine, with the slot its wake took.
+func (c *claimLoop) start(claimed ownership.Claimed) {
+	c.inc.log.Debug("run claimed", "run_id", claimed.RunID, "epoch", int64(claimed.Epoch))
+	c.hot.add(claimed.RunID, claimed.Epoch)
+	c.inc.rt.hot.Add(1)
+	c.inc.runs.Go(func() {
+		defer func() {
+			c.hot.remove(claimed.RunID, claimed.Epoch)
+			c.inc.rt.hot.Add(-1)
+			<-c.slots
+		}()
+		c.inc.exec.Drive(c.inc.claimCtx, c.inc.workCtx, claimed)
+	})
+}
+
+// audit releases runs that the database says are ours but that are not in
+// memory: a claim whose answer was lost, a run whose release failed.
+func (c *claimLoop) audit(ctx context.Context) {
+	owned, err := ownership.Owned(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID())
+	if err != nil {
+		return // the session or the next audit will tell
+	}
+	stray := c.hot.missing(owned)
+	if len(stray) == 0 {
+		return
+	}
+	c.inc.log.Warn("releasing runs that are owned but not in memory", "runs", len(stray))
+	if err := ownership.Release(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID(), stray, nil); err != nil {
+		c.inc.log.Warn("release stray runs", "error", err)
+	}
+}

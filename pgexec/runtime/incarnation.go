@@ -1,0 +1,188 @@
+package runtime
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/executor"
+	"github.com/pgexec/runtime/pgexec/feed"
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
+)
+
+const (
+	// notifyInterval is the least time between two notifying transactions of a replica.
+	notifyInterval = 5 * time.Millisecond
+	// closeTimeout bounds each step of giving things back at the end.
+	closeTimeout = 5 * time.Second
+)
+
+// incarnation is the time of one session: one replica id, one advisory lock.
+// Nothing in memory outlives it.
+type incarnation struct {
+	rt       *Runtime
+	log      *slog.Logger
+	session  *ownership.Session
+	writer   *runlog.Writer
+	notifier *feed.Notifier
+	exec     *executor.Executor
+	claims   *claimLoop
+
+	// claimCtx ends when no more work may be taken, workCtx when all work must stop, with the cause.
+	claimCtx, workCtx context.Context
+	stopClaims        context.CancelFunc
+	stopWork          context.CancelCauseFunc
+	runs              sync.WaitGroup
+	background        sync.WaitGroup
+}
+
+func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
+	cfg := rt.cfg
+	log := cfg.Logger.With("replica_id", int32(session.ID()))
+	inc := &incarnation{rt: rt, log: log, session: session}
+	inc.workCtx, inc.stopWork = context.WithCancelCause(context.Background())
+	inc.claimCtx, inc.stopClaims = context.WithCancel(inc.workCtx)
+	inc.notifier = feed.NewNotifier(cfg.Pool, notifyInterval, log)
+	inc.writer = runlog.NewWriter(runlog.WriterConfig{
+		Pool:          cfg.Pool,
+		CommittedFunc: inc.notifier.Committed,
+		Logger:        log,
+	})
+	inc.exec = executor.New(executor.Config{
+		Pool:              cfg.Pool,
+		Writer:            inc.writer,
+		ReplicaID:         session.ID(),
+		Kinds:             cfg.Kinds,
+		MaxParallelPerRun: cfg.MaxParallelPerRun,
+		MaxParallel:       cfg.MaxParallel,
+		PoisonAfter:       cfg.PoisonAfter,
+		NowFunc:           session.Now,
+		Logger:            log,
+	})
+	inc.claims = newClaimLoop(inc)
+	return inc
+}
+
+// serve runs the loops until ctx is done (drain) or the session is lost.
+func (inc *incarnation) serve(ctx context.Context) {
+	cfg := inc.rt.cfg
+	inc.notifier.Start()
+	inc.background.Go(func() { inc.claims.run(inc.claimCtx) })
+	finder := ownership.NewFinder(ownership.FinderConfig{
+		Pool:      cfg.Pool,
+		ReplicaID: inc.session.ID(),
+		Logger:    inc.log,
+	})
+	inc.background.Go(func() { finder.Run(inc.claimCtx) })
+
+	waker, err := wake.New(wake.Config{
+		Pool:      cfg.Pool,
+		ReplicaID: inc.session.ID(),
+		Queues:    cfg.Info.Queues,
+		Kinds:     cfg.Info.Kinds,
+		WakeFunc:  inc.claims.wake,
+		Logger:    inc.log,
+	})
+	if err == nil {
+		err = waker.Start(ctx)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			inc.log.Error("start wakes", "error", err)
+			inc.pause(ctx, time.Second)
+		}
+	} else {
+		inc.rt.state.CompareAndSwap(int32(StateStarting), int32(StateReady))
+		inc.log.Info("replica is ready", "queues", cfg.Info.Queues, "kinds", cfg.Info.Kinds)
+		select {
+		case <-ctx.Done():
+		case <-inc.session.Lost():
+		}
+	}
+	if lost := inc.session.Err(); lost != nil {
+		inc.log.Warn("replica session lost: all runs are dropped, starting again with a new id", "error", lost)
+		inc.abandon(waker)
+		return
+	}
+	inc.drain(waker)
+}
+
+// pause waits d, or less if the incarnation has to end.
+func (inc *incarnation) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-inc.session.Lost():
+	case <-t.C:
+	}
+}
+
+// abandon drops everything: another replica may own the runs already.
+func (inc *incarnation) abandon(waker *wake.Waker) {
+	inc.stopWork(executor.ErrOwnershipLost)
+	inc.writer.Abort()
+	inc.stopWaker(waker)
+	inc.background.Wait()
+	inc.runs.Wait()
+	inc.notifier.Stop()
+	inc.closeSession()
+}
+
+// drain hands all runs over. Readiness failed already, when the drain's
+// context ended. Claims stop first; each run is released by its own owner
+// goroutine as soon as it can be; at the grace deadline the rest is cancelled.
+// The database pool is the caller's and closes after this.
+func (inc *incarnation) drain(waker *wake.Waker) {
+	started := time.Now()
+	inc.log.Info("draining", "hot_runs", inc.rt.HotRuns(), "grace", inc.rt.cfg.Grace)
+	inc.stopClaims()
+	deadline := time.AfterFunc(inc.rt.cfg.Grace, func() { inc.stopWork(executor.ErrDraining) })
+	defer deadline.Stop()
+	// A session lost in mid-drain ends the drain: others own the runs soon.
+	watch := make(chan struct{})
+	defer close(watch)
+	go func() {
+		select {
+		case <-inc.session.Lost():
+			inc.stopWork(executor.ErrOwnershipLost)
+			inc.writer.Abort()
+		case <-watch:
+		}
+	}()
+	if err := inc.withTimeout(inc.session.SetDraining); err != nil {
+		inc.log.Warn("mark replica as draining", "error", err)
+	}
+	inc.stopWaker(waker)
+	inc.background.Wait()
+	inc.runs.Wait()
+	inc.writer.Close()
+	inc.notifier.Stop()
+	inc.closeSession()
+	inc.stopWork(executor.ErrDraining)
+	inc.log.Info("drained", "took", time.Since(started))
+}
+
+func (inc *incarnation) stopWaker(waker *wake.Waker) {
+	if waker == nil {
+		return
+	}
+	if err := inc.withTimeout(waker.Stop); err != nil {
+		inc.log.Warn("stop wakes", "error", err)
+	}
+}
+
+func (inc *incarnation) closeSession() {
+	if err := inc.withTimeout(inc.session.Close); err != nil {
+		inc.log.Warn("close replica session", "error", err)
+	}
+}
+
+func (inc *incarnation) withTimeout(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return f(ctx)
+}

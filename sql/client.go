@@ -1,0 +1,17 @@
+package sql
+
+import _ "embed"
+
+// Statements of the client.
+var (
+	//go:embed client_start.sql
+	ClientStart string
+	//go:embed client_start_existing.sql
+	ClientStartExisting string
+	//go:embed client_get.sql
+	ClientGet string
+	//go:embed client_list.sql
+	ClientList string
+	//go:embed client_record.sql
+	ClientRecord string
+)
