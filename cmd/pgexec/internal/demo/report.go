@@ -1,0 +1,101 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// report shows what psql shows, and returns an error unless each run succeeded
+// and each node is recorded once. All figures are answers to the queries shown.
+func (d *demo) report(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, d.db.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	r := &reporter{demo: d, conn: conn}
+	if err := conn.QueryRow(ctx, statement("pick")).Scan(&r.runID, &r.runName); err != nil {
+		return fmt.Errorf("pick a run: %w", err)
+	}
+	fmt.Fprintf(d.cfg.Out, "\nThis is what psql shows now.\n")
+	runs, err := r.show(ctx, "show_runs", "What became of the runs:")
+	if err != nil {
+		return err
+	}
+	if _, err = r.show(ctx, "show_nodes", fmt.Sprintf("A closer look at %s, which changed its replica in mid-run:", r.runName)); err != nil {
+		return err
+	}
+	if _, err = r.show(ctx, "show_replicas", "Which replica recorded what:"); err != nil {
+		return err
+	}
+	moves, err := r.show(ctx, "show_takeovers", "Where runs went on elsewhere, and how long they stood still:")
+	if err != nil {
+		return err
+	}
+	duplicates, err := r.show(ctx, "show_duplicates", "Is any node recorded twice, has any log a gap?")
+	if err != nil {
+		return err
+	}
+	return d.verdict(runs, moves, duplicates)
+}
+
+type reporter struct {
+	*demo
+	conn           *pgx.Conn
+	runID, runName string
+}
+
+func (r *reporter) show(ctx context.Context, name, title string) (*result, error) {
+	p := paint{r.cfg.SizeFunc != nil && r.cfg.Color}
+	text := statement(name)
+	res, err := query(ctx, r.conn, text, r.runID)
+	if err != nil {
+		return nil, fmt.Errorf("query %s: %w", name, err)
+	}
+	fmt.Fprintf(r.cfg.Out, "\n%s\n\n", p.bold(title))
+	prompt := databaseName + "=> "
+	if strings.Contains(text, ":'run_id'") {
+		fmt.Fprintln(r.cfg.Out, p.dim(prompt+`\set run_id `+r.runID))
+	}
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			prompt = databaseName + "-> "
+		}
+		fmt.Fprintln(r.cfg.Out, p.dim(prompt+line))
+	}
+	res.print(r.cfg.Out)
+	return res, nil
+}
+
+// verdict judges by what the queries said.
+func (d *demo) verdict(runs, moves, duplicates *result) error {
+	total := strconv.Itoa(len(d.story.runs))
+	nodes, twice, gaps := duplicates.value(0, "nodes"), duplicates.value(0, "duplicates"), duplicates.value(0, "gaps")
+	switch {
+	case len(runs.rows) != 1 || runs.value(0, "status") != "succeeded" || runs.value(0, "runs") != total:
+		return fmt.Errorf("not all of the %s runs succeeded", total)
+	case twice != "0" || gaps != "0":
+		return fmt.Errorf("%s nodes are recorded twice and %s logs have gaps", twice, gaps)
+	case nodes != strconv.Itoa(d.story.total):
+		return fmt.Errorf("%s nodes are recorded, want %d", nodes, d.story.total)
+	}
+	keys, calls := d.service.counts()
+	killed := d.story.with(fateKilled)
+	fmt.Fprintf(d.cfg.Out, "\n%s\n\n", paint{d.cfg.SizeFunc != nil && d.cfg.Color}.bold("In short"))
+	for _, line := range []string{
+		fmt.Sprintf("All %s runs succeeded, although %s was killed and %s was drained under them (%d moves).",
+			total, killed.name, d.story.with(fateDrained).name, len(moves.rows)),
+		fmt.Sprintf("All %s nodes are recorded exactly once.", nodes),
+		fmt.Sprintf("The service was called %d times for %d nodes: the %d calls that died with %s were made again, with the same Idempotency-Key.",
+			calls, keys, calls-keys, killed.name),
+	} {
+		for i, row := range wrap(line, 90) {
+			fmt.Fprintf(d.cfg.Out, "  %c %s\n", "* "[min(i, 1)], row)
+		}
+	}
+	return nil
+}

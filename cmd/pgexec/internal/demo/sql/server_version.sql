@@ -1,0 +1,2 @@
+-- The server's version, as it calls itself.
+select current_setting('server_version')

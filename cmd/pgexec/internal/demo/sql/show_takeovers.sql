@@ -1,0 +1,2 @@
+-- The view of takeovers_create.sql.
+select * from demo_takeovers;

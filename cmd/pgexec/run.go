@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+func (a *app) newRun() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Start runs, list them, show them, wait for them",
+		Args:  noSuchCommand,
+		RunE:  needsCommand,
+	}
+	cmd.AddCommand(a.newRunStart(), a.newRunLs(), a.newRunShow(), a.newRunWait())
+	return cmd
+}
+
+// runJSON is a run as programs see it: the columns of pgexec.runs.
+type runJSON struct {
+	RunID          pgexec.RunID      `json:"run_id"`
+	Kind           string            `json:"kind"`
+	Status         pgexec.RunStatus  `json:"status"`
+	Owner          *int32            `json:"owner"`
+	Epoch          int64             `json:"epoch"`
+	Queue          string            `json:"queue"`
+	Priority       int               `json:"priority"`
+	Labels         map[string]string `json:"labels"`
+	IdempotencyKey *string           `json:"idempotency_key"`
+	RunAt          time.Time         `json:"run_at"`
+	CreatedBy      string            `json:"created_by"`
+	CreatedAt      time.Time         `json:"created_at"`
+	StartedAt      *time.Time        `json:"started_at"`
+	FinishedAt     *time.Time        `json:"finished_at"`
+	Input          json.RawMessage   `json:"input"`
+	Result         json.RawMessage   `json:"result"`
+	Error          *string           `json:"error"`
+	Reason         *string           `json:"reason"`
+}
+
+func newRunJSON(r *pgexec.Run) runJSON {
+	return runJSON{
+		RunID: r.ID, Kind: r.Kind, Status: r.Status, Owner: orAbsent(r.Owner), Epoch: r.Epoch, Queue: r.Queue,
+		Priority: r.Priority, Labels: r.Labels, IdempotencyKey: orAbsent(r.IdempotencyKey), RunAt: r.RunAt,
+		CreatedBy: r.CreatedBy, CreatedAt: r.CreatedAt, StartedAt: orNull(r.StartedAt), FinishedAt: orNull(r.FinishedAt),
+		Input: r.Input, Result: r.Result, Error: orAbsent(r.Error), Reason: orAbsent(r.Reason),
+	}
+}
+
+// orAbsent is the JSON form of a value whose zero means that there is none.
+func orAbsent[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// parseRunID reads a run's id from the command line.
+func parseRunID(text string) (pgexec.RunID, error) {
+	id, err := pgexec.ParseRunID(text)
+	if err != nil {
+		return id, usageErrorf("%q is not a run's id: want a UUID, as `pgexec run ls` lists them", text)
+	}
+	return id, nil
+}
+
+// outcome is one line about where a run stands.
+func outcome(r *pgexec.Run) string {
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.Reason != "":
+		return r.Reason
+	default:
+		return string(r.Result)
+	}
+}
+
+// took is how long a run took, or has taken so far, with its waiting in the queue.
+func took(now time.Time, r *pgexec.Run) string {
+	end := r.FinishedAt
+	if end.IsZero() {
+		end = now
+	}
+	from := r.CreatedAt
+	if r.RunAt.After(from) {
+		from = r.RunAt
+	}
+	if end.Before(from) {
+		return "-"
+	}
+	return span(end.Sub(from))
+}
+
+// owner shows which replica runs it.
+func owner(r *pgexec.Run) string {
+	if r.Owner == 0 {
+		return "-"
+	}
+	return fmt.Sprint(r.Owner)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+func (a *app) newRunWait() *cobra.Command {
+	var limit time.Duration
+	var out outputFlag
+	cmd := &cobra.Command{
+		Use:   "wait RUN_ID",
+		Short: "Wait until a run has ended, and print its result",
+		Long: `Wait until a run has ended, and print its result, byte for byte as the log has it.
+
+Exits with 0 if the run succeeded, 3 if it failed or was cancelled, and 4 if it
+had not ended within --timeout; the run itself goes on.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			id, err := parseRunID(given[0])
+			if err != nil {
+				return err
+			}
+			return a.runWait(cmd.Context(), id, limit, out)
+		},
+	}
+	cmd.Flags().DurationVar(&limit, "timeout", 0, "wait no longer than this (0: for ever)")
+	out.add(cmd)
+	return cmd
+}
+
+func (a *app) runWait(ctx context.Context, id pgexec.RunID, limit time.Duration, out outputFlag) error {
+	pool, err := a.openMigrated(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client := pgexec.NewClient(pool, nil)
+	defer client.Close()
+	return a.waitFor(ctx, client, id, limit, out)
+}
+
+// errWaitedTooLong is the cause of a wait's end after --timeout.
+var errWaitedTooLong = errors.New("not ended in time")
+
+// waitFor prints what became of the run; its error carries the exit code.
+func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunID, limit time.Duration, out outputFlag) error {
+	if limit < 0 {
+		return usageErrorf("--timeout %s must not be negative", limit)
+	}
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitedTooLong)
+		defer cancel()
+	}
+	run, err := client.Wait(ctx, id)
+	if err != nil {
+		return waitError(ctx, id, limit, err)
+	}
+	if out.json() {
+		if err := printJSON(a.out, newRunJSON(run)); err != nil {
+			return err
+		}
+	} else if run.Status == pgexec.RunSucceeded {
+		fmt.Fprintf(a.out, "%s\n", run.Result)
+	}
+	if err := run.Err(); err != nil {
+		return &exitError{exitRunEnded, err}
+	}
+	return nil
+}
+
+func waitError(ctx context.Context, id pgexec.RunID, limit time.Duration, err error) error {
+	if errors.Is(err, pgexec.ErrRunNotFound) {
+		return fmt.Errorf("%w: `pgexec run ls` lists those there are", err)
+	}
+	if errors.Is(context.Cause(ctx), errWaitedTooLong) {
+		return &exitError{exitTimeout, fmt.Errorf("run %s has not ended within %s; it goes on: pgexec run wait %s", id, limit, id)}
+	}
+	if sig, ok := caughtSignal(ctx); ok {
+		return &exitError{sig.exitCode(), fmt.Errorf("stopped waiting; the run goes on: pgexec run wait %s", id)}
+	}
+	return err
+}

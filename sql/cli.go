@@ -1,0 +1,11 @@
+package sql
+
+import _ "embed"
+
+// The statements of the command line.
+var (
+	//go:embed cli_count.sql
+	CliCount string
+	//go:embed cli_nodes.sql
+	CliNodes string
+)
