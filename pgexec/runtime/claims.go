@@ -108,17 +108,13 @@ func (c *claimLoop) run(ctx context.Context) {
 	}
 }
 
-// gather takes what else is waiting, one request per run.
-func (c *claimLoop) gather(first claimRequest) map[runlog.RunID]claimRequest {
-	batch := map[runlog.RunID]claimRequest{first.want.RunID: first}
+// gather takes what else is waiting. Several wakes of one run make one want.
+func (c *claimLoop) gather(first claimRequest) map[runlog.RunID][]claimRequest {
+	batch := map[runlog.RunID][]claimRequest{first.want.RunID: {first}}
 	for len(batch) < maxClaimBatch {
 		select {
 		case req := <-c.requests:
-			if _, twice := batch[req.want.RunID]; twice {
-				c.answer(req, wake.Again)
-				continue
-			}
-			batch[req.want.RunID] = req
+			batch[req.want.RunID] = append(batch[req.want.RunID], req)
 		default:
 			return batch
 		}
@@ -126,45 +122,44 @@ func (c *claimLoop) gather(first claimRequest) map[runlog.RunID]claimRequest {
 	return batch
 }
 
-func (c *claimLoop) claim(ctx context.Context, batch map[runlog.RunID]claimRequest) {
+func (c *claimLoop) claim(ctx context.Context, batch map[runlog.RunID][]claimRequest) {
 	wants := make([]ownership.Want, 0, len(batch))
-	for _, req := range batch {
-		wants = append(wants, req.want)
+	for _, requests := range batch {
+		wants = append(wants, requests[0].want)
 	}
 	// A drain does not cut a claim in two; it releases what was claimed.
 	claimCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	res, err := c.claimer.Claim(claimCtx, wants)
 	if err != nil {
-		if ctx.Err() == nil {
-			c.inc.log.Warn("claim runs, trying again", "runs", len(wants), "error", err)
-		}
-		for _, req := range batch {
-			c.answer(req, wake.Again)
+		c.inc.log.Warn("claim runs, trying again", "runs", len(wants), "error", err)
+		for _, requests := range batch {
+			c.answer(requests, wake.Again)
 		}
 		return
 	}
 	for _, claimed := range res.Claimed {
-		req := batch[claimed.RunID]
+		requests := batch[claimed.RunID]
 		delete(batch, claimed.RunID)
 		c.start(claimed)
-		req.answer <- wake.Done
+		requests[0].answer <- wake.Done
+		c.answer(requests[1:], wake.Done)
 	}
 	for _, id := range res.Busy {
-		if req, ok := batch[id]; ok {
-			delete(batch, id)
-			c.answer(req, wake.Again)
-		}
+		c.answer(batch[id], wake.Again)
+		delete(batch, id)
 	}
-	for _, req := range batch {
-		c.answer(req, wake.Done)
+	for _, requests := range batch {
+		c.answer(requests, wake.Done)
 	}
 }
 
-// answer tells a wake that its run was not claimed here.
-func (c *claimLoop) answer(req claimRequest, outcome wake.Outcome) {
-	<-c.slots
-	req.answer <- outcome
+// answer tells wakes that they made no claim here.
+func (c *claimLoop) answer(requests []claimRequest, outcome wake.Outcome) {
+	for _, req := range requests {
+		<-c.slots
+		req.answer <- outcome
+	}
 }
 
 // start hands a claimed run to its owner goroutine, with the slot its wake took.
