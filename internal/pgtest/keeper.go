@@ -68,8 +68,7 @@ func keep(dir, binDir string) error {
 		return errors.Join(err, s.Stop())
 	}
 	lease, err := waitIdle(dir, hurry)
-	defer lease.Close()
-	return errors.Join(err, os.Remove(filepath.Join(dir, "server.json")), s.Stop())
+	return errors.Join(err, os.Remove(filepath.Join(dir, "server.json")), s.Stop(), lease.Close())
 }
 
 func writeAddress(dir string, s *pgserver.Server) error {
