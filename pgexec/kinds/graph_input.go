@@ -9,8 +9,8 @@ import (
 	"github.com/pgexec/runtime/pgexec/graph"
 )
 
-// maxGraphNodes bounds one graph: what the executor lets one node spawn, the result's copy included.
-const maxGraphNodes = graph.MaxSpawned - 1
+// maxGraphNodes bounds one graph, whose specs have to fit in one record.
+const maxGraphNodes = 10_000
 
 // graphScope is what the input of a graph is checked against.
 type graphScope struct {
@@ -28,6 +28,8 @@ type graphPlan struct {
 	nodes  []*graphNode
 	byID   map[pgexec.NodeID]int
 	result pgexec.NodeID // "": the run's last leaf
+	// walks numbers the walks that look for ancestors.
+	walks int
 }
 
 type graphNode struct {
@@ -42,6 +44,8 @@ type graphNode struct {
 	join    pgexec.Join
 	refs    []graph.Ref
 	hasRefs bool
+	// seenBy is the last walk that came by.
+	seenBy int
 }
 
 // parseGraph reads and checks a graph. All its errors are permanent and name

@@ -1,8 +1,11 @@
 package kinds
 
 import (
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/pgexec/runtime/pgexec/graph"
 )
 
 // checkCycle follows parents depth first, without recursion, and names the
@@ -55,42 +58,43 @@ func (p *graphPlan) cycleFault(cycle []int) error {
 	return badInput("nodes: cycle %s%s", words.String(), p.nodes[first].id)
 }
 
-// checkRefs makes sure that what a reference names is done when the node starts:
-// an ancestor within the graph, the graph node, or one of its own ancestors.
+// checkRefs makes sure that what a node's references name is done when it
+// starts: its ancestors within the graph, the graph node, and that one's ancestors.
 func (p *graphPlan) checkRefs(i int, n *graphNode, scope graphScope) error {
-	if len(n.refs) == 0 {
-		return nil
-	}
-	var within map[int]bool
+	wanted := make(map[int]graph.Ref)
 	for _, ref := range n.refs {
-		target, listed := p.byID[ref.NodeID]
-		switch {
-		case listed:
-			if within == nil {
-				within = p.ancestors(i)
-			}
-			if !within[target] {
-				return badInput("%s.input: reference %q: %s is not an ancestor; name it, or a node that follows it, in after",
-					n.path, clip(ref.String(), 80), ref.NodeID)
-			}
-		case ref.NodeID != scope.self && !scope.ancestorFunc(ref.NodeID):
+		if target, listed := p.byID[ref.NodeID]; listed {
+			wanted[target] = ref
+			continue
+		}
+		if ref.NodeID != scope.self && !scope.ancestorFunc(ref.NodeID) {
 			return badInput("%s.input: reference %q: there is no node %q", n.path, clip(ref.String(), 80), clip(string(ref.NodeID), 80))
 		}
 	}
-	return nil
+	p.walkUp(i, wanted)
+	if len(wanted) == 0 {
+		return nil
+	}
+	target := slices.Sorted(maps.Keys(wanted))[0]
+	return badInput("%s.input: reference %q: %s is not an ancestor; name it, or a node that follows it, in after",
+		n.path, clip(wanted[target].String(), 80), p.nodes[target].id)
 }
 
-// ancestors returns the positions of all nodes above one.
-func (p *graphPlan) ancestors(i int) map[int]bool {
-	above := make(map[int]bool)
-	stack := slices.Clone(p.nodes[i].after)
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if !above[at] {
-			above[at] = true
-			stack = append(stack, p.nodes[at].after...)
+// walkUp takes out of wanted what is above a node, nearest first, and stops when nothing is left.
+func (p *graphPlan) walkUp(i int, wanted map[int]graph.Ref) {
+	p.walks++
+	level := []int{i}
+	for len(level) > 0 && len(wanted) > 0 {
+		var above []int
+		for _, at := range level {
+			for _, parent := range p.nodes[at].after {
+				if p.nodes[parent].seenBy != p.walks {
+					p.nodes[parent].seenBy = p.walks
+					delete(wanted, parent)
+					above = append(above, parent)
+				}
+			}
 		}
+		level = above
 	}
-	return above
 }
