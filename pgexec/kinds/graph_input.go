@@ -160,6 +160,8 @@ func (p *graphPlan) add(n *graphNode, scope graphScope) error {
 		return badInput("%s: the id is already that of nodes[%d]", n.path, first)
 	case n.id == pgexec.RootID || n.id == scope.self || scope.ancestorFunc(n.id):
 		return badInput("%s: the id is taken by a node of the run that is done or running", n.path)
+	case strings.HasPrefix(string(n.id), graphResultKind+"-"):
+		return badInput("%s: ids that begin with %s- are reserved", n.path, graphResultKind)
 	case len(n.id) > graph.MaxIDBytes:
 		return badInput("%s: the id has %d bytes; at most %d are allowed", n.path, len(n.id), graph.MaxIDBytes)
 	case strings.ContainsFunc(string(n.id), func(r rune) bool { return r == '#' || r < ' ' || 0x7F <= r && r < 0xA0 }):

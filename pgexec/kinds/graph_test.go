@@ -42,6 +42,7 @@ func TestGraph_BadInputIsNamed(t *testing.T) {
 		{`{"nodes":[{"id":"root","kind":"http"}]}`, `nodes[0] ("root"): the id is taken by a node of the run that is done or running`},
 		{`{"nodes":[{"id":"g","kind":"http"}]}`, `nodes[0] ("g"): the id is taken`},
 		{`{"nodes":[{"id":"before","kind":"http"}]}`, `nodes[0] ("before"): the id is taken`},
+		{`{"nodes":[{"id":"graph_result-1","kind":"http"}]}`, `nodes[0] ("graph_result-1"): ids that begin with graph_result- are reserved`},
 		{`{"nodes":[{"id":"a#b","kind":"http"}]}`, `nodes[0] ("a#b"): an id cannot hold # or control characters`},
 		{`{"nodes":[{"id":"a\nb","kind":"http"}]}`, `nodes[0] ("a\nb"): an id cannot hold # or control characters`},
 		{`{"nodes":[{"id":"` + long + `","kind":"http"}]}`, "the id has 257 bytes; at most 256 are allowed"},

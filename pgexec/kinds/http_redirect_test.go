@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -52,6 +53,21 @@ func TestHTTP_RefusesAddressesThatAreNotPublic(t *testing.T) {
 		if _, err := newTestHTTP(t, tc.allow).exchange(t.Context(), json.RawMessage(`{"url":"`+tc.url+`"}`), testKey); err != nil {
 			t.Errorf("with %q, %s: %v", tc.allow, tc.url, err)
 		}
+	}
+}
+
+// A name with a refused address and a permitted one that does not answer may answer later.
+func TestHTTP_PermittedAddressOfANameIsWhatCounts(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(closed.Addr().String())
+	_ = closed.Close()
+	for _, allow := range []string{"127.0.0.1", "127.0.0.1,::1"} { // localhost often has both
+		_, err := newTestHTTP(t, allow).exchange(t.Context(), json.RawMessage(`{"url":"http://localhost:`+port+`"}`), testKey)
+		wantFailure(t, err, "connection", false)
 	}
 }
 

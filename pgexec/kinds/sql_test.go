@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
@@ -290,6 +291,39 @@ func TestSQL_ErrorsOfTheServerDecideAboutRetry(t *testing.T) {
 	if out := b.must(`{"sql":"select 1 as one"}`); !strings.Contains(string(out), `{"one":1}`) {
 		t.Errorf("after all this: %s", out)
 	}
+}
+
+// C25: also with the settings that a pooler in transaction mode needs.
+func TestSQL_WorksInEveryModeOfAPool(t *testing.T) {
+	t.Parallel()
+	b := setupSQL(t)
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		cfg := b.pool.Config()
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := &sqlBundle{&sqlKind{pool: pool}, t}
+		for range 2 {
+			out := other.must(`{"sql":"select id, array[name] as names from items where id = any ($1)","params":[[1,2]]}`)
+			if want := `"rows":[{"id":1,"names":["one"]}]}`; !strings.HasSuffix(string(out), want) {
+				t.Errorf("%v: got %s", mode, out)
+			}
+		}
+		pool.Close()
+	}
+}
+
+func TestSQL_FailureAtCommitIsTheNodes(t *testing.T) {
+	t.Parallel()
+	b := setupSQL(t)
+	b.exec(`create table parts (item int references items deferrable initially deferred)`)
+	_, err := b.node(`{"sql":"insert into parts values (77)","write":true}`)
+	wantFailure(t, err, "23503", true, "violates foreign key constraint")
 }
 
 func TestSQL_ResultsAreBounded(t *testing.T) {
