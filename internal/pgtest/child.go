@@ -54,6 +54,7 @@ func StartChild(t testing.TB, name string, env ...string) *Child {
 	c := &Child{t: t, cmd: exec.Command(self), more: make(chan struct{}), ended: make(chan struct{})}
 	c.cmd.Env = append(append(os.Environ(), childEnv+"="+name), env...)
 	c.cmd.Stderr = t.Output()
+	c.cmd.SysProcAttr = childAttr()
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatalf("start child: %v", err)
