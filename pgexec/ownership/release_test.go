@@ -1,0 +1,203 @@
+package ownership_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+func heldOf(claimed ...ownership.Claimed) []ownership.Held {
+	var held []ownership.Held
+	for _, c := range claimed {
+		held = append(held, ownership.Held{RunID: c.RunID, Epoch: c.Epoch})
+	}
+	return held
+}
+
+// wakeOf returns a want with the run's present wake.
+func (b *bundle) wakeOf(id runlog.RunID) ownership.Want {
+	b.t.Helper()
+	return ownership.Want{RunID: id, WakeJob: value[int64](b, `select coalesce(wake_job, 0) from pgexec.runs where run_id = $1`, id)}
+}
+
+func TestRelease_GoesBackWithAWake(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.open(), b.open()
+	w := b.start()
+	got := b.claim(b.claimer(first), w, "claimed")
+	listener := b.listen("pgexec.river_insert")
+
+	if err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(got), nil); err != nil {
+		t.Fatal(err)
+	}
+
+	b.wantRun(w.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+	again := b.wakeOf(w.RunID)
+	b.wantJob(again.WakeJob, "available")
+	if payload := listener(); payload != `{"queue" : "default"}` {
+		t.Errorf("River was told %s", payload)
+	}
+	next := b.claim(b.claimer(second), again, "claimed")
+	if next.DeadReplicaID != 0 || next.Epoch != 2 || next.Head != 2 {
+		t.Errorf("claimed %+v: a release is no death", next)
+	}
+}
+
+// listen returns a function that waits for the next notification.
+func (b *bundle) listen(channel string) func() string {
+	b.t.Helper()
+	conn, err := pgx.ConnectConfig(b.ctx, b.connConfig())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	if _, err := conn.Exec(b.ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() string {
+		b.t.Helper()
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		defer cancel()
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			b.t.Fatalf("wait for notification: %v", err)
+		}
+		return n.Payload
+	}
+}
+
+func TestRelease_WaitingKinds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.open()
+	w := b.start()
+	got := b.claim(b.claimer(s), w, "claimed")
+
+	err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(got), &ownership.ReleaseOpts{WaitingKinds: []string{"x", "y"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.wantRun(w.RunID, "queued owner - epoch 1 wake - orphaned by -")
+	if reason := value[string](b, `select reason from pgexec.runs where run_id = $1`, w.RunID); reason != "waits for kind x, y" {
+		t.Errorf("reason %q", reason)
+	}
+	b.claim(b.claimer(s), ownership.Want{RunID: w.RunID}, "settled")
+	able := b.open(func(cfg *ownership.SessionConfig) { cfg.Info.Kinds = []string{"y"} })
+	b.claim(b.claimer(able), ownership.Want{RunID: w.RunID}, "claimed")
+	if n := value[int](b, `select count(*) from pgexec.runs where reason is not null`); n != 0 {
+		t.Error("a claimed run still says that it waits")
+	}
+}
+
+// C03: a run that was taken over, or that has ended, is not touched by its former owner's release.
+func TestRelease_OnlyWhatIsStillHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.open(), b.open()
+	taken, finished, held := b.start(), b.start(), b.start()
+	res, err := b.claimer(first).Claim(b.ctx, []ownership.Want{taken, finished, held})
+	if err != nil || len(res.Claimed) != 3 {
+		t.Fatalf("result %+v, error %v", res, err)
+	}
+	b.exec(`update pgexec.runs set owner = $2, epoch = 2 where run_id = $1`, taken.RunID, int32(second.ID()))
+	b.exec(`update pgexec.runs set owner = null, status = 'succeeded' where run_id = $1`, finished.RunID)
+
+	if err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(res.Claimed...), nil); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRun(taken.RunID, running(second, 2))
+	b.wantRun(finished.RunID, "succeeded owner - epoch 1 wake - orphaned by -")
+	b.wantRun(held.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+}
+
+// C34: a row that somebody else has locked is tried again, not waited for.
+func TestRelease_LockedRowIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.open()
+	locked, free := b.start(), b.start()
+	res, err := b.claimer(s).Claim(b.ctx, []ownership.Want{locked, free})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(b.ctx, `select from pgexec.runs where run_id = $1 for update`, locked.RunID); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(b.ctx, 300*time.Millisecond)
+	defer cancel()
+	if err := ownership.Release(ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error %v, want a deadline", err)
+	}
+	b.wantRun(free.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+	b.wantRun(locked.RunID, running(s, 1))
+
+	done := make(chan error, 1)
+	go func() { done <- ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil) }()
+	if err := tx.Commit(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.wantRun(locked.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+}
+
+func TestOwned(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.open(), b.open()
+	mine, others := b.start(), b.start()
+	got := b.claim(b.claimer(first), mine, "claimed")
+	b.claim(b.claimer(second), others, "claimed")
+	held, err := ownership.Owned(b.ctx, b.pool, first.ID())
+	if err != nil || len(held) != 1 || held[0] != heldOf(got)[0] {
+		t.Fatalf("owned %v, error %v", held, err)
+	}
+}
+
+// C25: the pool may go through a transaction-mode pooler that knows no
+// prepared statements.
+func TestPool_WithoutPreparedStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cfg, err := pgxpool.ParseConfig(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := b.open()
+	c := ownership.NewClaimer(ownership.ClaimerConfig{Pool: pool, ReplicaID: s.ID(), Info: b.info(), Logger: b.log()})
+	got := b.claim(c, b.start(), "claimed")
+	owned, err := ownership.Owned(b.ctx, pool, s.ID())
+	if err != nil || len(owned) != 1 {
+		t.Fatalf("owned %v, error %v", owned, err)
+	}
+	if err := ownership.Release(b.ctx, pool, s.ID(), heldOf(got), nil); err != nil {
+		t.Fatal(err)
+	}
+	b.claim(c, b.wakeOf(got.RunID), "claimed")
+	b.terminate(s)
+	finder := ownership.NewFinder(ownership.FinderConfig{Pool: pool, Logger: b.log()})
+	if buried := b.buryOne(finder); len(buried.Runs) != 1 {
+		t.Errorf("buried %+v", buried)
+	}
+}
