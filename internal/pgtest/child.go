@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,10 +134,13 @@ func (c *Child) Signal(sig syscall.Signal) {
 	}
 }
 
-// Kill sends SIGKILL and returns when the process is gone.
+// Kill sends SIGKILL and returns when the process is gone. One that has ended
+// already is gone as well.
 func (c *Child) Kill() {
 	c.t.Helper()
-	c.Signal(syscall.SIGKILL)
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.t.Fatalf("kill child: %v", err)
+	}
 	c.Wait(10 * time.Second)
 }
 
