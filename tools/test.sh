@@ -1,0 +1,55 @@
+#!/bin/sh
+# Runs `go test` with the given arguments, for ./... in integration/ as well, on a
+# PostgreSQL server of this run alone, which ends with it. After a failure
+# the server stays for ten minutes with the databases of the failed tests,
+# unless CI=true.
+set -u
+cd "$(dirname "$0")/.."
+
+tools/install-postgres.sh || exit 1
+if [ -z "${PGEXEC_TEST_DATABASE_URL:-}" ]; then
+	go run ./internal/pgserver/bindir >/dev/null || exit 1
+fi
+case " $* " in
+*" -race "*)
+	cc=$(go env CC)
+	if ! command -v "${cc%% *}" >/dev/null; then
+		echo "the race detector needs a C compiler, and $cc is not found: install gcc, or run: make test RACE=" >&2
+		exit 1
+	fi
+	export CGO_ENABLED=1
+	;;
+esac
+
+PGEXEC_TEST_STATE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/pgexec-make.XXXXXX") || exit 1
+export PGEXEC_TEST_STATE_DIR
+
+# Asks the server's keeper to end it as soon as no test uses it, and waits.
+stop_server() {
+	for file in "$PGEXEC_TEST_STATE_DIR"/*/server.json; do
+		pid=$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$file" 2>/dev/null)
+		[ -n "$pid" ] || continue
+		kill -TERM "$pid" 2>/dev/null
+		tries=0
+		while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 100 ]; do
+			tries=$((tries + 1))
+			sleep 0.1
+		done
+	done
+	rm -rf "$PGEXEC_TEST_STATE_DIR"
+}
+trap 'stop_server; trap - INT; kill -INT $$' INT
+trap 'stop_server; exit 143' TERM HUP
+
+status=0
+go test "$@" || status=1
+case " $* " in
+*" ./... "*) (cd integration && go test "$@") || status=1 ;;
+esac
+
+if [ "$status" -ne 0 ] && [ "${CI:-}" != true ] && ls "$PGEXEC_TEST_STATE_DIR"/*/kept >/dev/null 2>&1; then
+	echo "The server of this run stays for ten minutes, for a look at the databases of the failed tests." >&2
+else
+	stop_server
+fi
+exit "$status"
