@@ -11,7 +11,8 @@
 //
 //   - Two migrators at once, in one process or several, apply each migration once and both succeed:
 //     TestUp_ManyAtOnceApplyEachMigrationOnce, TestUp_TwoProcessesAtOnce.
-//   - Nothing waits for a lock inside of a statement (C34): TestUp_WaitsForAnotherMigratorWithoutASnapshot.
+//   - A migrator neither waits nor holds its lock with a snapshot (C34): TestUp_WaitsForAnotherMigratorWithoutASnapshot,
+//     TestUp_HoldsItsLockWithoutASnapshot.
 //   - A migration lands whole, with its version row, or not at all: TestUp_AFailedMigrationLeavesNothing.
 //   - Up after Down gives the schema that Up alone gives: TestDown_UpDownUpGivesTheSameSchema.
 //   - The database may have any name, and the role needs no more than CREATE on it, or an empty

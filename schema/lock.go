@@ -15,8 +15,8 @@ const lockPoll = 50 * time.Millisecond
 // withLock runs fn while this process holds the migration lock of the database.
 //
 // The lock belongs to a transaction of a connection of its own, so that it works with a pool of one connection and
-// through a transaction-mode pooler. It is only ever tried: somebody who waits for an advisory lock in SQL
-// holds a snapshot, which deadlocks with CREATE INDEX CONCURRENTLY.
+// through a transaction-mode pooler. It is only ever tried, and held without a snapshot: CREATE INDEX CONCURRENTLY waits
+// for snapshots, so that a migration that waited for its table would never go on.
 // Should that connection die, fn goes on; the primary key of schema_migration then still lets each migration land once.
 func withLock(ctx context.Context, pool *pgxpool.Pool, fn func() error) error {
 	conn, err := connect(ctx, pool)
@@ -67,7 +67,8 @@ func tryLock(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return false, err
 	}
 	var locked bool
-	if err := tx.QueryRow(ctx, lockTrySQL).Scan(&locked); err != nil || locked {
+	// In the simple protocol no portal, and so no snapshot, stays behind in the open transaction.
+	if err := tx.QueryRow(ctx, lockTrySQL, pgx.QueryExecModeSimpleProtocol).Scan(&locked); err != nil || locked {
 		return locked, err
 	}
 	return false, tx.Rollback(ctx)
