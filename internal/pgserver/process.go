@@ -84,7 +84,15 @@ func (s *Server) run(ctx context.Context, program string, args ...string) error 
 // tetherScript waits for the end of its input. Only the process that started the
 // server holds the other end, so the end comes also when that process is killed;
 // then the server is stopped and its directory removed, unless told to keep them.
-const tetherScript = `read -r word; [ "$word" = keep ] && exit 0; cd /; "$1" -D "$2/data" -m immediate -w stop >/dev/null 2>&1; rm -rf "$2"`
+// It tries for a while: initdb may still be at work in the directory.
+const tetherScript = `read -r word
+[ "$word" = keep ] && exit 0
+cd /
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+  "$1" -D "$2/data" -m immediate -w stop
+  rm -rf "$2" && exit 0
+  sleep 1
+done`
 
 // tether is the process that cleans up after a starter that dies.
 type tether struct {
