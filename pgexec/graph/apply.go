@@ -17,13 +17,12 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 		return nil, &CorruptError{Seq: seq, Found: fault}
 	}
 	mark := len(g.readied)
+	g.nowUs = timeOf(rec)
 	switch body := rec.GetBody().(type) {
 	case *pb.Record_Node:
 		err = g.applyNode(seq, body.Node)
 	case *pb.Record_Claim:
-		if body.Claim.GetDeadReplicaId() != 0 {
-			g.deaths++
-		}
+		g.applyClaim(body.Claim)
 	case *pb.Record_AttemptFailed:
 		err = g.applyAttemptFailed(seq, body.AttemptFailed)
 	case *pb.Record_Started:
@@ -33,9 +32,7 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 			_, err = g.running(seq, "signal", id)
 		}
 	case *pb.Record_Control:
-		if body.Control.GetKind() == pb.ControlKind_CONTROL_KIND_RESUMED {
-			g.deaths = 0
-		}
+		err = g.applyControl(seq, body.Control)
 	case *pb.Record_Finished:
 		g.finished = body.Finished
 	default:
@@ -45,6 +42,7 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 		return nil, err
 	}
 	g.head = seq
+	g.lastUs = max(g.lastUs, g.nowUs)
 	return g.readied[mark:len(g.readied):len(g.readied)], nil
 }
 
@@ -53,7 +51,7 @@ func (g *Graph) checkPosition(seq int64, rec *pb.Record) string {
 	switch {
 	case seq != g.head+1:
 		return fmt.Sprintf("found after seq %d; seqs must be contiguous from 1", g.head)
-	case g.finished != nil:
+	case g.finished != nil && !g.mayFollowEnd(rec):
 		return fmt.Sprintf("a record after the run finished at seq %d", g.head)
 	case seq == 1 && rec.GetClaim() == nil:
 		return "the first record is not a claim"
@@ -104,6 +102,9 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 	g.end(n, seq, rec)
 	g.settle(n)
 	g.spawn(n, rec.GetSpawned())
+	if id := rec.GetSignalId(); id != 0 {
+		g.consumed[id] = struct{}{}
+	}
 	g.usage.add(rec.GetUsage())
 	g.deaths = 0
 	return nil
@@ -141,7 +142,7 @@ func (g *Graph) spawn(by *Node, specs []*pb.NodeSpec) {
 	for i, spec := range specs {
 		n := &added[i]
 		n.ID, n.Kind, n.Join = NodeID(spec.GetId()), spec.GetKind(), spec.GetJoin()
-		n.Input, n.InputRefs = spec.GetInput(), spec.GetInputRefs()
+		n.Input, n.InputRefs, n.Retry = spec.GetInput(), spec.GetInputRefs(), spec.GetRetry()
 		g.nodes[n.ID] = n
 		g.noteID(n.ID, n.Kind)
 	}
@@ -233,6 +234,7 @@ func (g *Graph) advance(n *Node) {
 
 func (g *Graph) ready(n *Node) {
 	n.setStatus(StatusReady)
+	n.ReadyUs = g.nowUs
 	g.frontier.push(n)
 	g.readied = append(g.readied, n)
 }

@@ -77,7 +77,7 @@ func (g *Graph) checkNode(rec *pb.Node) (*Node, *SpecError) {
 	if fault != "" {
 		return nil, &SpecError{NodeID: id, Fault: fault}
 	}
-	if fault := checkEnd(n, rec); fault != "" {
+	if fault := g.checkEnd(n, rec); fault != "" {
 		return nil, &SpecError{NodeID: id, Fault: fault}
 	}
 	specs := rec.GetSpawned()
@@ -92,7 +92,7 @@ func (g *Graph) checkNode(rec *pb.Node) (*Node, *SpecError) {
 }
 
 // checkEnd says what is wrong with rec as the end of n, its spawned nodes apart.
-func checkEnd(n *Node, rec *pb.Node) string {
+func (g *Graph) checkEnd(n *Node, rec *pb.Node) string {
 	if rec.GetKind() != n.Kind {
 		return fmt.Sprintf("recorded as kind %s; it is of kind %s", quoteID(rec.GetKind()), quoteID(n.Kind))
 	}
@@ -105,6 +105,9 @@ func checkEnd(n *Node, rec *pb.Node) string {
 	u := rec.GetUsage()
 	if u.GetInputTokens() < 0 || u.GetOutputTokens() < 0 || u.GetCostNanoUsd() < 0 {
 		return "usage is negative"
+	}
+	if g.Consumed(rec.GetSignalId()) {
+		return fmt.Sprintf("consumes signal %d, which another node has consumed", rec.GetSignalId())
 	}
 	return ""
 }

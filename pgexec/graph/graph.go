@@ -33,8 +33,16 @@ type Graph struct {
 	leaves   []*Node
 	final    *Node
 	finished *pb.Finished
+	paused   bool
+	consumed map[int64]struct{} // signals
 	usage    Usage
 	deaths   int
+
+	// Times are those of the records, in microseconds since the Unix epoch.
+	nowUs     int64 // of the record being applied
+	claimedUs int64 // of the last claim
+	lastUs    int64 // the latest since then
+	activeUs  int64 // of all owners before the last claim
 }
 
 // Usage is what the nodes of a run have spent so far, failed ones included.
@@ -53,6 +61,7 @@ func New(kind string, input *pb.Payload) *Graph {
 		nodes:    make(map[NodeID]*Node),
 		reserved: make(map[NodeID]*Node),
 		lastID:   make(map[string]uint64),
+		consumed: make(map[int64]struct{}),
 	}
 	root := &Node{ID: RootID, Kind: kind, Input: input}
 	g.nodes[RootID] = root
@@ -119,7 +128,36 @@ func (g *Graph) Result() *Node {
 	return nil
 }
 
-// Finished returns the run's last record, nil while it has not finished.
+// Failures returns all failed nodes whose failure no all-done node sees, by ascending seq.
+func (g *Graph) Failures() []*Node {
+	var out []*Node
+	for _, n := range g.failures {
+		if !n.handled {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Paused reports that the last decision about the run was to pause it.
+func (g *Graph) Paused() bool { return g.paused }
+
+// Consumed reports that a node of the run has consumed that signal.
+func (g *Graph) Consumed(signalID int64) bool {
+	_, ok := g.consumed[signalID]
+	return ok
+}
+
+// ActiveUs returns for how many microseconds the run has been owned at the
+// given time. What a former owner did after its last record is not known and not counted.
+func (g *Graph) ActiveUs(nowUs int64) int64 {
+	if g.head == 0 {
+		return 0
+	}
+	return g.activeUs + max(nowUs-g.claimedUs, 0)
+}
+
+// Finished returns the record that ended the run, nil while it has not finished.
 func (g *Graph) Finished() *pb.Finished { return g.finished }
 
 // DeathsWithoutProgress counts the claims after a replica's death since the

@@ -13,13 +13,13 @@ import (
 // observe writes down all that can be seen of a graph.
 func observe(g *Graph) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "head %d len %d done %v frontier %v failure %q result %q finished %v deaths %d usage %+v\n",
-		g.Head(), g.Len(), g.Done(), ids(g.Frontier()), idOf(g.Failure()), idOf(g.Result()), g.Finished(), g.DeathsWithoutProgress(), g.Usage())
+	fmt.Fprintf(&b, "head %d len %d done %v frontier %v failure %q result %q finished %v paused %v active %d deaths %d usage %+v\n",
+		g.Head(), g.Len(), g.Done(), ids(g.Frontier()), idOf(g.Failure()), idOf(g.Result()), g.Finished(), g.Paused(), g.ActiveUs(1e9), g.DeathsWithoutProgress(), g.Usage())
 	for _, id := range slices.Sorted(maps.Keys(g.nodes)) {
 		n := g.Node(id)
-		fmt.Fprintf(&b, "%s: kind %q join %s input %s refs %v parents %v status %s output %s err %v seq %d final %v attempts %d started %d not before %d\n",
+		fmt.Fprintf(&b, "%s: kind %q join %s input %s refs %v parents %v status %s output %s err %v seq %d final %v attempts %d started %d not before %d ready %d\n",
 			n.ID, n.Kind, n.Join, n.Input.GetJson(), n.InputRefs, ids(n.Parents), n.Status(),
-			n.Output.GetJson(), n.Err.GetMessage(), n.Seq, n.Final, n.Attempts, n.StartedAttempt, n.NotBefore)
+			n.Output.GetJson(), n.Err.GetMessage(), n.Seq, n.Final, n.Attempts, n.StartedAttempt, n.NotBefore, n.ReadyUs)
 	}
 	return b.String()
 }
@@ -30,6 +30,8 @@ type model struct {
 	specs map[string]*pb.NodeSpec
 	ends  map[string]*pb.Node
 	seqs  map[string]int64
+	// records are all ends, those of nodes that were retried since among them.
+	records []*pb.Node
 }
 
 func newModel(rootKind string, log []*pb.Record) *model {
@@ -39,10 +41,14 @@ func newModel(rootKind string, log []*pb.Record) *model {
 		seqs:  map[string]int64{},
 	}
 	for i, rec := range log {
+		for _, id := range rec.GetControl().GetNodeIds() {
+			delete(m.ends, id)
+		}
 		n := rec.GetNode()
 		if n == nil {
 			continue
 		}
+		m.records = append(m.records, n)
 		m.ends[n.GetId()] = n
 		m.seqs[n.GetId()] = int64(i + 1)
 		for _, s := range n.GetSpawned() {
@@ -153,7 +159,7 @@ func (m *model) result() string {
 
 func (m *model) usage() Usage {
 	var u Usage
-	for _, end := range m.ends {
+	for _, end := range m.records {
 		u.Nodes++
 		u.InputTokens += end.GetUsage().GetInputTokens()
 		u.OutputTokens += end.GetUsage().GetOutputTokens()

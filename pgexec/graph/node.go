@@ -85,6 +85,8 @@ type Node struct {
 	Input *pb.Payload
 	// InputRefs says that Input is a template, see Refs.
 	InputRefs bool
+	// Retry overrides the kind's policy; nil leaves all to the kind.
+	Retry *pb.RetryPolicy
 	// Parents is empty only for the root. A skipped node may have parents that are not done.
 	Parents []*Node
 
@@ -106,6 +108,8 @@ type Node struct {
 	StartedAttempt uint32
 	// NotBefore is the earliest time of the next attempt, in microseconds since the Unix epoch.
 	NotBefore int64
+	// ReadyUs is when the record was made that made the node ready: what a wait's length counts from.
+	ReadyUs int64
 
 	status atomic.Uint32
 	// unsettled counts the parents that are not done.

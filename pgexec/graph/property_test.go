@@ -24,18 +24,19 @@ type program struct {
 	t      *rapid.T
 	g      *Graph
 	log    []*pb.Record
-	queue  []*pb.Record     // checked, not yet applied
-	flight map[NodeID]bool  // nodes in queue
-	known  []NodeID         // in the order they became known
-	most   int              // nodes to spawn at most
-	named  int              // ids chosen by hand so far
-	ready  map[NodeID]int64 // when a node became ready
+	queue  []*pb.Record    // checked, not yet applied
+	flight map[NodeID]bool // nodes in queue
+	known  []NodeID        // in the order they became known
+	most   int             // nodes to spawn at most
+	named  int             // ids chosen by hand so far
+	// retries counts how often the program was ended and retried.
+	retries int
 }
 
 func newProgram(t *rapid.T) *program {
 	p := &program{
 		t: t, g: New(rootKind, jsonPayload(`{}`)), flight: map[NodeID]bool{}, known: []NodeID{RootID},
-		most: rapid.SampledFrom([]int{40, 20, 10, 5, 60}).Draw(t, "most"), ready: map[NodeID]int64{RootID: 0},
+		most: rapid.SampledFrom([]int{40, 20, 10, 5, 60}).Draw(t, "most"),
 	}
 	p.apply(claim(0))
 	return p
@@ -48,6 +49,7 @@ func (p *program) run() []*pb.Record {
 		switch {
 		case len(p.queue) > 0 && (len(free) == 0 || rapid.Bool().Draw(p.t, "commit")):
 			p.commit()
+		case len(free) == 0 && p.retry():
 		case len(free) == 0:
 			return p.log
 		case rapid.IntRange(0, 5).Draw(p.t, "noise") == 0:
@@ -56,6 +58,29 @@ func (p *program) run() []*pb.Record {
 			p.finish(rapid.SampledFrom(free).Draw(p.t, "node"))
 		}
 	}
+}
+
+// retry ends a program as failed, now and then, and retries some of the nodes
+// that ended it. A failed node that spawned successors is left alone: it would spawn them twice.
+func (p *program) retry() bool {
+	var again []string
+	for _, n := range p.g.Failures() {
+		if len(p.log[n.Seq-1].GetNode().GetSpawned()) == 0 && rapid.Bool().Draw(p.t, "again") {
+			again = append(again, string(n.ID))
+		}
+	}
+	if len(again) == 0 || p.retries == 3 {
+		return false
+	}
+	p.retries++
+	end := finished()
+	end.GetFinished().Status = pb.RunStatus_RUN_STATUS_FAILED
+	p.apply(end)
+	p.apply(claim(0))
+	retried := control(pb.ControlKind_CONTROL_KIND_RETRIED)
+	retried.GetControl().NodeIds = again
+	p.apply(retried)
+	return true
 }
 
 func (p *program) commit() {
@@ -67,14 +92,10 @@ func (p *program) commit() {
 
 func (p *program) apply(rec *pb.Record) {
 	seq := p.g.Head() + 1
-	ready, err := p.g.Apply(seq, rec)
-	if err != nil {
+	if _, err := p.g.Apply(seq, rec); err != nil {
 		p.t.Fatalf("Apply: %v", err)
 	}
 	p.log = append(p.log, rec)
-	for _, n := range ready {
-		p.ready[n.ID] = seq
-	}
 	for _, s := range rec.GetNode().GetSpawned() {
 		p.known = append(p.known, NodeID(s.GetId()))
 	}
@@ -233,12 +254,17 @@ func TestProperty_EveryPrefixEqualsTheNaiveModel(t *testing.T) {
 		p := newProgram(t)
 		log := p.run()
 		g := New(rootKind, jsonPayload(`{}`))
+		readyAt := map[NodeID]int64{RootID: 0}
 		for i, rec := range log {
-			if _, err := g.Apply(int64(i+1), rec); err != nil {
+			ready, err := g.Apply(int64(i+1), rec)
+			if err != nil {
 				t.Fatalf("Apply: %v", err)
 			}
+			for _, n := range ready {
+				readyAt[n.ID] = g.Head()
+			}
 			compare(t, g, newModel(rootKind, log[:i+1]))
-			checkOrder(t, g, p.ready)
+			checkOrder(t, g, readyAt)
 		}
 	})
 }

@@ -426,7 +426,11 @@ type Node struct {
 	FinishedUs int64  `protobuf:"varint,11,opt,name=finished_us,json=finishedUs,proto3" json:"finished_us,omitempty"`
 	Usage      *Usage `protobuf:"bytes,12,opt,name=usage,proto3" json:"usage,omitempty"`
 	// The replica that ran the node and appended this record.
-	ReplicaId     int32 `protobuf:"varint,13,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	ReplicaId int32 `protobuf:"varint,13,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	// The signal that a waiting node consumed by ending; 0 for none.
+	SignalId int64 `protobuf:"varint,14,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
+	// The run that was the node's execution; empty for none.
+	ChildRunId    string `protobuf:"bytes,15,opt,name=child_run_id,json=childRunId,proto3" json:"child_run_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -552,6 +556,20 @@ func (x *Node) GetReplicaId() int32 {
 	return 0
 }
 
+func (x *Node) GetSignalId() int64 {
+	if x != nil {
+		return x.SignalId
+	}
+	return 0
+}
+
+func (x *Node) GetChildRunId() string {
+	if x != nil {
+		return x.ChildRunId
+	}
+	return ""
+}
+
 // NodeSpec describes a node that is still to run.
 type NodeSpec struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -562,7 +580,9 @@ type NodeSpec struct {
 	Input   *Payload               `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
 	// The input is a template: each {"$ref": "id#/pointer"} in it stands for a
 	// value in the output of that ancestor.
-	InputRefs     bool `protobuf:"varint,6,opt,name=input_refs,json=inputRefs,proto3" json:"input_refs,omitempty"`
+	InputRefs bool `protobuf:"varint,6,opt,name=input_refs,json=inputRefs,proto3" json:"input_refs,omitempty"`
+	// Overrides the kind's policy, field by field.
+	Retry         *RetryPolicy `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,6 +659,74 @@ func (x *NodeSpec) GetInputRefs() bool {
 	return false
 }
 
+func (x *NodeSpec) GetRetry() *RetryPolicy {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// RetryPolicy says how often and when a failed attempt is made again; a field that is 0 leaves it to the kind.
+type RetryPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxAttempts   uint32                 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	MinBackoffUs  int64                  `protobuf:"varint,2,opt,name=min_backoff_us,json=minBackoffUs,proto3" json:"min_backoff_us,omitempty"`
+	MaxBackoffUs  int64                  `protobuf:"varint,3,opt,name=max_backoff_us,json=maxBackoffUs,proto3" json:"max_backoff_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryPolicy) Reset() {
+	*x = RetryPolicy{}
+	mi := &file_pgexec_v1_record_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryPolicy) ProtoMessage() {}
+
+func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_pgexec_v1_record_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
+func (*RetryPolicy) Descriptor() ([]byte, []int) {
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RetryPolicy) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *RetryPolicy) GetMinBackoffUs() int64 {
+	if x != nil {
+		return x.MinBackoffUs
+	}
+	return 0
+}
+
+func (x *RetryPolicy) GetMaxBackoffUs() int64 {
+	if x != nil {
+		return x.MaxBackoffUs
+	}
+	return 0
+}
+
 // Payload is an input or an output.
 type Payload struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -654,7 +742,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[3]
+	mi := &file_pgexec_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +754,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[3]
+	mi := &file_pgexec_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +767,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Payload) GetValue() isPayload_Value {
@@ -750,7 +838,7 @@ type TypedMessage struct {
 
 func (x *TypedMessage) Reset() {
 	*x = TypedMessage{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[4]
+	mi := &file_pgexec_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +850,7 @@ func (x *TypedMessage) String() string {
 func (*TypedMessage) ProtoMessage() {}
 
 func (x *TypedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[4]
+	mi := &file_pgexec_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +863,7 @@ func (x *TypedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedMessage.ProtoReflect.Descriptor instead.
 func (*TypedMessage) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TypedMessage) GetTypeName() string {
@@ -805,7 +893,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[5]
+	mi := &file_pgexec_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +905,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[5]
+	mi := &file_pgexec_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +918,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Blob) GetUrl() string {
@@ -874,7 +962,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[6]
+	mi := &file_pgexec_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +974,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[6]
+	mi := &file_pgexec_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +987,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -939,7 +1027,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[7]
+	mi := &file_pgexec_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1039,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[7]
+	mi := &file_pgexec_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1052,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Error) GetMessage() string {
@@ -1010,7 +1098,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[8]
+	mi := &file_pgexec_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1110,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[8]
+	mi := &file_pgexec_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1123,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Claim) GetReplicaId() int32 {
@@ -1091,7 +1179,7 @@ type AttemptFailed struct {
 
 func (x *AttemptFailed) Reset() {
 	*x = AttemptFailed{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[9]
+	mi := &file_pgexec_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1191,7 @@ func (x *AttemptFailed) String() string {
 func (*AttemptFailed) ProtoMessage() {}
 
 func (x *AttemptFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[9]
+	mi := &file_pgexec_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1204,7 @@ func (x *AttemptFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFailed.ProtoReflect.Descriptor instead.
 func (*AttemptFailed) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttemptFailed) GetNodeId() string {
@@ -1181,7 +1269,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[10]
+	mi := &file_pgexec_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1281,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[10]
+	mi := &file_pgexec_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1294,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetNodeId() string {
@@ -1252,7 +1340,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[11]
+	mi := &file_pgexec_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1352,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[11]
+	mi := &file_pgexec_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1365,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Signal) GetSignalId() int64 {
@@ -1329,7 +1417,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[12]
+	mi := &file_pgexec_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1429,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[12]
+	mi := &file_pgexec_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1442,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Control) GetKind() ControlKind {
@@ -1401,7 +1489,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[13]
+	mi := &file_pgexec_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1501,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[13]
+	mi := &file_pgexec_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1514,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Finished) GetStatus() RunStatus {
@@ -1477,7 +1565,7 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x06signal\x18\x05 \x01(\v2\x11.pgexec.v1.SignalH\x00R\x06signal\x12.\n" +
 	"\acontrol\x18\x06 \x01(\v2\x12.pgexec.v1.ControlH\x00R\acontrol\x121\n" +
 	"\bfinished\x18\a \x01(\v2\x13.pgexec.v1.FinishedH\x00R\bfinishedB\x06\n" +
-	"\x04body\"\xad\x03\n" +
+	"\x04body\"\xec\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1495,7 +1583,10 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"finishedUs\x12&\n" +
 	"\x05usage\x18\f \x01(\v2\x10.pgexec.v1.UsageR\x05usage\x12\x1d\n" +
 	"\n" +
-	"replica_id\x18\r \x01(\x05R\treplicaId\"\xb6\x01\n" +
+	"replica_id\x18\r \x01(\x05R\treplicaId\x12\x1b\n" +
+	"\tsignal_id\x18\x0e \x01(\x03R\bsignalId\x12 \n" +
+	"\fchild_run_id\x18\x0f \x01(\tR\n" +
+	"childRunId\"\xe4\x01\n" +
 	"\bNodeSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1503,7 +1594,12 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x04join\x18\x04 \x01(\x0e2\x0f.pgexec.v1.JoinR\x04join\x12(\n" +
 	"\x05input\x18\x05 \x01(\v2\x12.pgexec.v1.PayloadR\x05input\x12\x1d\n" +
 	"\n" +
-	"input_refs\x18\x06 \x01(\bR\tinputRefs\"\x84\x01\n" +
+	"input_refs\x18\x06 \x01(\bR\tinputRefs\x12,\n" +
+	"\x05retry\x18\a \x01(\v2\x16.pgexec.v1.RetryPolicyR\x05retry\"|\n" +
+	"\vRetryPolicy\x12!\n" +
+	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x12$\n" +
+	"\x0emin_backoff_us\x18\x02 \x01(\x03R\fminBackoffUs\x12$\n" +
+	"\x0emax_backoff_us\x18\x03 \x01(\x03R\fmaxBackoffUs\"\x84\x01\n" +
 	"\aPayload\x12\x14\n" +
 	"\x04json\x18\x01 \x01(\fH\x00R\x04json\x123\n" +
 	"\amessage\x18\x02 \x01(\v2\x17.pgexec.v1.TypedMessageH\x00R\amessage\x12%\n" +
@@ -1605,7 +1701,7 @@ func file_pgexec_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_pgexec_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pgexec_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_pgexec_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_pgexec_v1_record_proto_goTypes = []any{
 	(NodeStatus)(0),       // 0: pgexec.v1.NodeStatus
 	(Join)(0),             // 1: pgexec.v1.Join
@@ -1614,45 +1710,47 @@ var file_pgexec_v1_record_proto_goTypes = []any{
 	(*Record)(nil),        // 4: pgexec.v1.Record
 	(*Node)(nil),          // 5: pgexec.v1.Node
 	(*NodeSpec)(nil),      // 6: pgexec.v1.NodeSpec
-	(*Payload)(nil),       // 7: pgexec.v1.Payload
-	(*TypedMessage)(nil),  // 8: pgexec.v1.TypedMessage
-	(*Blob)(nil),          // 9: pgexec.v1.Blob
-	(*Usage)(nil),         // 10: pgexec.v1.Usage
-	(*Error)(nil),         // 11: pgexec.v1.Error
-	(*Claim)(nil),         // 12: pgexec.v1.Claim
-	(*AttemptFailed)(nil), // 13: pgexec.v1.AttemptFailed
-	(*Started)(nil),       // 14: pgexec.v1.Started
-	(*Signal)(nil),        // 15: pgexec.v1.Signal
-	(*Control)(nil),       // 16: pgexec.v1.Control
-	(*Finished)(nil),      // 17: pgexec.v1.Finished
+	(*RetryPolicy)(nil),   // 7: pgexec.v1.RetryPolicy
+	(*Payload)(nil),       // 8: pgexec.v1.Payload
+	(*TypedMessage)(nil),  // 9: pgexec.v1.TypedMessage
+	(*Blob)(nil),          // 10: pgexec.v1.Blob
+	(*Usage)(nil),         // 11: pgexec.v1.Usage
+	(*Error)(nil),         // 12: pgexec.v1.Error
+	(*Claim)(nil),         // 13: pgexec.v1.Claim
+	(*AttemptFailed)(nil), // 14: pgexec.v1.AttemptFailed
+	(*Started)(nil),       // 15: pgexec.v1.Started
+	(*Signal)(nil),        // 16: pgexec.v1.Signal
+	(*Control)(nil),       // 17: pgexec.v1.Control
+	(*Finished)(nil),      // 18: pgexec.v1.Finished
 }
 var file_pgexec_v1_record_proto_depIdxs = []int32{
 	5,  // 0: pgexec.v1.Record.node:type_name -> pgexec.v1.Node
-	12, // 1: pgexec.v1.Record.claim:type_name -> pgexec.v1.Claim
-	13, // 2: pgexec.v1.Record.attempt_failed:type_name -> pgexec.v1.AttemptFailed
-	14, // 3: pgexec.v1.Record.started:type_name -> pgexec.v1.Started
-	15, // 4: pgexec.v1.Record.signal:type_name -> pgexec.v1.Signal
-	16, // 5: pgexec.v1.Record.control:type_name -> pgexec.v1.Control
-	17, // 6: pgexec.v1.Record.finished:type_name -> pgexec.v1.Finished
+	13, // 1: pgexec.v1.Record.claim:type_name -> pgexec.v1.Claim
+	14, // 2: pgexec.v1.Record.attempt_failed:type_name -> pgexec.v1.AttemptFailed
+	15, // 3: pgexec.v1.Record.started:type_name -> pgexec.v1.Started
+	16, // 4: pgexec.v1.Record.signal:type_name -> pgexec.v1.Signal
+	17, // 5: pgexec.v1.Record.control:type_name -> pgexec.v1.Control
+	18, // 6: pgexec.v1.Record.finished:type_name -> pgexec.v1.Finished
 	0,  // 7: pgexec.v1.Node.status:type_name -> pgexec.v1.NodeStatus
-	7,  // 8: pgexec.v1.Node.output:type_name -> pgexec.v1.Payload
+	8,  // 8: pgexec.v1.Node.output:type_name -> pgexec.v1.Payload
 	6,  // 9: pgexec.v1.Node.spawned:type_name -> pgexec.v1.NodeSpec
-	11, // 10: pgexec.v1.Node.error:type_name -> pgexec.v1.Error
-	10, // 11: pgexec.v1.Node.usage:type_name -> pgexec.v1.Usage
+	12, // 10: pgexec.v1.Node.error:type_name -> pgexec.v1.Error
+	11, // 11: pgexec.v1.Node.usage:type_name -> pgexec.v1.Usage
 	1,  // 12: pgexec.v1.NodeSpec.join:type_name -> pgexec.v1.Join
-	7,  // 13: pgexec.v1.NodeSpec.input:type_name -> pgexec.v1.Payload
-	8,  // 14: pgexec.v1.Payload.message:type_name -> pgexec.v1.TypedMessage
-	9,  // 15: pgexec.v1.Payload.blob:type_name -> pgexec.v1.Blob
-	11, // 16: pgexec.v1.AttemptFailed.error:type_name -> pgexec.v1.Error
-	7,  // 17: pgexec.v1.Signal.payload:type_name -> pgexec.v1.Payload
-	2,  // 18: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
-	3,  // 19: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
-	11, // 20: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	8,  // 13: pgexec.v1.NodeSpec.input:type_name -> pgexec.v1.Payload
+	7,  // 14: pgexec.v1.NodeSpec.retry:type_name -> pgexec.v1.RetryPolicy
+	9,  // 15: pgexec.v1.Payload.message:type_name -> pgexec.v1.TypedMessage
+	10, // 16: pgexec.v1.Payload.blob:type_name -> pgexec.v1.Blob
+	12, // 17: pgexec.v1.AttemptFailed.error:type_name -> pgexec.v1.Error
+	8,  // 18: pgexec.v1.Signal.payload:type_name -> pgexec.v1.Payload
+	2,  // 19: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
+	3,  // 20: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
+	12, // 21: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_pgexec_v1_record_proto_init() }
@@ -1669,7 +1767,7 @@ func file_pgexec_v1_record_proto_init() {
 		(*Record_Control)(nil),
 		(*Record_Finished)(nil),
 	}
-	file_pgexec_v1_record_proto_msgTypes[3].OneofWrappers = []any{
+	file_pgexec_v1_record_proto_msgTypes[4].OneofWrappers = []any{
 		(*Payload_Json)(nil),
 		(*Payload_Message)(nil),
 		(*Payload_Blob)(nil),
@@ -1680,7 +1778,7 @@ func file_pgexec_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pgexec_v1_record_proto_rawDesc), len(file_pgexec_v1_record_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
