@@ -94,9 +94,10 @@ declare
       {signal,m,Signal},{control,m,Control},{finished,m,Finished}}'::text[]
     when 'Node' then '{{id,s,-},{kind,s,-},{parents,S,-},{status,e,"succeeded,failed,outcome_unknown,cancelled"},
       {output,m,Payload},{spawned,M,NodeSpec},{final,b,-},{error,m,Error},{attempt,i,-},{started_at,t,-},
-      {finished_at,t,-},{usage,m,Usage},{replica_id,i,-}}'::text[]
+      {finished_at,t,-},{usage,m,Usage},{replica_id,i,-},{signal_id,i,-},{child_run_id,s,-}}'::text[]
     when 'Payload' then '{{json,j,-},{message,m,TypedMessage},{blob,m,Blob}}'::text[]
-    when 'NodeSpec' then '{{id,s,-},{kind,s,-},{parents,S,-},{join,e,all_done},{input,m,Payload},{input_refs,b,-}}'::text[]
+    when 'NodeSpec' then '{{id,s,-},{kind,s,-},{parents,S,-},{join,e,all_done},{input,m,Payload},{input_refs,b,-},
+      {retry,m,RetryPolicy}}'::text[]
     when 'Usage' then '{{input_tokens,i,-},{output_tokens,i,-},{cost_nano_usd,i,-}}'::text[]
     when 'Claim' then '{{replica_id,i,-},{epoch,i,-},{at,t,-},{host,s,-},{dead_replica_id,i,-}}'::text[]
     when 'Error' then '{{message,s,-},{code,s,-},{stack,s,-},{permanent,b,-}}'::text[]
@@ -106,6 +107,7 @@ declare
     when 'Signal' then '{{signal_id,i,-},{name,s,-},{payload,m,Payload},{node_id,s,-},{at,t,-}}'::text[]
     when 'Control' then '{{kind,e,"paused,resumed,retried,cancelled,limit_changed"},{reason,s,-},{at,t,-},{node_ids,S,-}}'::text[]
     when 'Finished' then '{{status,e,"succeeded,failed,cancelled"},{result_seq,i,-},{error,m,Error},{error_node_id,s,-},{at,t,-}}'::text[]
+    when 'RetryPolicy' then '{{max_attempts,i,-},{min_backoff_us,i,-},{max_backoff_us,i,-}}'::text[]
     when 'Blob' then '{{url,s,-},{size,i,-},{sha256,x,-},{media_type,s,-}}'::text[]
     when 'TypedMessage' then '{{type_name,s,-},{value,y,-}}'::text[]
   end;
@@ -198,7 +200,7 @@ begin
       elsif type = 't' then
         value := case when n between -62135596800000000 and 253402300799999999
           then to_json(to_char(timestamp '1970-01-01' + n * interval '1 microsecond', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
-          else to_json(n) end;
+          else 'null' end;
       elsif type = 'e' then
         value := case when n between 1 and 99
           then coalesce(to_json(nullif(split_part(fields[number][3], ',', n::integer), '')), to_json(n))
