@@ -8,4 +8,6 @@ var (
 	CliCount string
 	//go:embed cli_nodes.sql
 	CliNodes string
+	//go:embed cli_now.sql
+	CliNow string
 )

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/schema"
+	"github.com/pgexec/runtime/sql"
 )
 
 // connectTimeout bounds a connection attempt for who sets no connect_timeout.
@@ -65,6 +67,14 @@ func (a *app) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns = min(cfg.MaxConns, 4)
 	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// databaseNow reads the clock that times are told by: this machine's may be wrong.
+func databaseNow(ctx context.Context, pool *pgxpool.Pool) (now time.Time, err error) {
+	if err = pool.QueryRow(ctx, sql.CliNow).Scan(&now); err != nil {
+		return now, fmt.Errorf("read database's clock: %w", err)
+	}
+	return now, nil
 }
 
 // openMigrated is openPool on a database whose schema fits this program.

@@ -20,7 +20,7 @@ func (a *app) newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See runs survive a kill and a drain",
-		Long: `See runs survive a kill and a drain: three replicas execute 16 runs, one of them
+		Long: `See runs survive a kill and a drain: three replicas execute twelve runs, one of them
 gets kill -9 and another one SIGTERM, and at the end psql's view of it shows that
 every node was recorded once.
 
@@ -52,6 +52,11 @@ func (a *app) demo(ctx context.Context, keep bool, image string) error {
 	}
 	if cfg.DatabaseURL == "" {
 		cfg.DatabaseURL = os.Getenv("PGEXEC_DATABASE_URL")
+	}
+	if cfg.DatabaseURL != "" {
+		if _, err := a.poolConfig(); err != nil { // read once more, for the words of errors
+			return err
+		}
 	}
 	cfg.SizeFunc, cfg.Color = terminal(a.out)
 	return demo.Run(ctx, cfg)

@@ -20,7 +20,7 @@ type databaseError struct {
 	err      error
 }
 
-func (e *databaseError) Error() string { return e.what + ": " + e.do }
+func (e *databaseError) Error() string { return e.what + "\n  " + e.do }
 func (e *databaseError) Unwrap() error { return e.err }
 
 // explain puts what a database or the way to it refused into words that say what
@@ -123,6 +123,8 @@ func explainServer(e *pgconn.PgError, at place) (what, do string) {
 func privilegeAdvice(e *pgconn.PgError, at place) string {
 	role := quoteName(at.user)
 	switch {
+	case strings.Contains(e.Message, "create database"):
+		return fmt.Sprintf("allow it (alter role %s createdb), or leave the database URL out: the demo then brings its own server", role)
 	case strings.Contains(e.Message, "for database"):
 		return fmt.Sprintf("its owner can allow it: grant connect, create on database %s to %s", quoteName(at.database), role)
 	case strings.Contains(e.Message, "for schema pgexec"):

@@ -176,13 +176,17 @@ func (a *app) migrateStatus(ctx context.Context, out outputFlag) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printStates(states, out); err != nil {
+	now, err := databaseNow(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := a.printStates(states, now, out); err != nil {
 		return err
 	}
 	return schema.Check(ctx, pool)
 }
 
-func (a *app) printStates(states []schema.State, out outputFlag) error {
+func (a *app) printStates(states []schema.State, now time.Time, out outputFlag) error {
 	if out.json() {
 		list := make([]migrationJSON, len(states))
 		for i, s := range states {
@@ -190,7 +194,6 @@ func (a *app) printStates(states []schema.State, out outputFlag) error {
 		}
 		return printJSON(a.out, list)
 	}
-	now := time.Now()
 	t := newTable(a.out, "COMPONENT", "VERSION", "NAME", "APPLIED")
 	for _, s := range states {
 		applied := ago(now, s.AppliedAt)

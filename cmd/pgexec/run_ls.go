@@ -57,7 +57,14 @@ func (a *app) runLs(ctx context.Context, l runLs) error {
 	if err != nil {
 		return err
 	}
-	return a.printRuns(runs, l.out)
+	if l.out.json() {
+		return a.printRunsJSON(runs)
+	}
+	now, err := databaseNow(ctx, pool)
+	if err != nil {
+		return err
+	}
+	return a.printRuns(runs, now)
 }
 
 func parseStatus(text string) (pgexec.RunStatus, error) {
@@ -69,15 +76,15 @@ func parseStatus(text string) (pgexec.RunStatus, error) {
 	return "", usageErrorf("--status %q: want one of %q", text, statuses)
 }
 
-func (a *app) printRuns(runs []*pgexec.Run, out outputFlag) error {
-	if out.json() {
-		list := make([]runJSON, len(runs))
-		for i, r := range runs {
-			list[i] = newRunJSON(r)
-		}
-		return printJSON(a.out, list)
+func (a *app) printRunsJSON(runs []*pgexec.Run) error {
+	list := make([]runJSON, len(runs))
+	for i, r := range runs {
+		list[i] = newRunJSON(r)
 	}
-	now := time.Now()
+	return printJSON(a.out, list)
+}
+
+func (a *app) printRuns(runs []*pgexec.Run, now time.Time) error {
 	t := newTable(a.out, "RUN ID", "KIND", "STATUS", "OWNER", "CREATED", "TOOK", "OUTCOME")
 	for _, r := range runs {
 		t.row(r.ID.String(), clip(r.Kind, 24), string(r.Status), owner(r), ago(now, r.CreatedAt), took(now, r),

@@ -72,7 +72,11 @@ func (a *app) runShow(ctx context.Context, id pgexec.RunID, out outputFlag) erro
 			Nodes []nodeJSON `json:"nodes"`
 		}{newRunJSON(run), nodes})
 	}
-	return a.printRun(run, nodes)
+	now, err := databaseNow(ctx, pool)
+	if err != nil {
+		return err
+	}
+	return a.printRun(run, nodes, now)
 }
 
 func readNodes(ctx context.Context, pool *pgxpool.Pool, id pgexec.RunID) ([]nodeJSON, error) {
@@ -87,8 +91,7 @@ func readNodes(ctx context.Context, pool *pgxpool.Pool, id pgexec.RunID) ([]node
 	return nodes, nil
 }
 
-func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON) error {
-	now := time.Now()
+func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
 	fmt.Fprintf(a.out, "run      %s\n", run.ID)
 	line := func(name, value string) {
 		if value != "" {

@@ -61,9 +61,11 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	if s.opts.Labels, err = parseLabels(s.labels); err != nil {
 		return err
 	}
-	if s.opts.RunAt, err = parseRunAt(s.runAt, time.Now()); err != nil {
+	at, delay, err := parseRunAt(s.runAt)
+	if err != nil {
 		return err
 	}
+	s.opts.RunAt = at
 	if s.opts.Priority < 1 || s.opts.Priority > 4 {
 		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
 	}
@@ -72,6 +74,13 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 		return err
 	}
 	defer pool.Close()
+	if delay > 0 {
+		now, err := databaseNow(ctx, pool)
+		if err != nil {
+			return err
+		}
+		s.opts.RunAt = now.Add(delay)
+	}
 	client := pgexec.NewClient(pool, nil)
 	defer client.Close()
 	id, err := client.Start(ctx, kind, input, &s.opts)
@@ -126,17 +135,16 @@ func parseLabels(given []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// parseRunAt reads a moment; nothing is the zero time.
-func parseRunAt(text string, now time.Time) (time.Time, error) {
+// parseRunAt reads a moment, or a delay from now; nothing is neither.
+func parseRunAt(text string) (at time.Time, delay time.Duration, err error) {
 	if text == "" {
-		return time.Time{}, nil
+		return at, 0, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(d), nil
+	if delay, err = time.ParseDuration(text); err == nil && delay >= 0 {
+		return at, delay, nil
 	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, usageErrorf("--run-at %q: want a time such as 2030-01-31T09:00:00Z, or a duration such as 90s", text)
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, 0, usageErrorf("--run-at %q: want a time such as 2030-01-31T09:00:00Z, or a duration such as 90s", text)
 	}
-	return at, nil
+	return at, 0, nil
 }

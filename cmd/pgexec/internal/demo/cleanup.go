@@ -50,11 +50,10 @@ func (d *demo) leaveDatabase(interrupted bool) error {
 		if err := d.db.removeFunc(); err != nil {
 			return err
 		}
-		fmt.Fprintf(d.cfg.Out, "\nThe replicas, the service and the database are gone again.")
+		fmt.Fprintln(d.cfg.Out, "\nThe replicas, the service and the database are gone again.")
 		if !d.cfg.Keep && !interrupted {
-			fmt.Fprintf(d.cfg.Out, " To keep the database: pgexec demo --keep")
+			fmt.Fprintln(d.cfg.Out, "To keep the database and look around in it: pgexec demo --keep")
 		}
-		fmt.Fprintln(d.cfg.Out)
 		return nil
 	}
 	remove, err := d.db.keepFunc()

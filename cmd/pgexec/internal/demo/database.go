@@ -19,7 +19,7 @@ import (
 )
 
 // databaseName is the demo's database on a server of its own.
-const databaseName = "pgexec_demo"
+const databaseName = "demo"
 
 // database is where the demo keeps its runs.
 type database struct {
@@ -76,7 +76,7 @@ func makeDatabase(ctx context.Context, server string) (*database, error) {
 	if _, err := rand.Read(suffix); err != nil {
 		return nil, fmt.Errorf("name database: %w", err)
 	}
-	name := databaseName + "_" + hex.EncodeToString(suffix)
+	name := "pgexec_demo_" + hex.EncodeToString(suffix)
 	if err := administer(ctx, server, "database_create", name); err != nil {
 		return nil, fmt.Errorf("create database %s: %w", name, err)
 	}
@@ -86,7 +86,7 @@ func makeDatabase(ctx context.Context, server string) (*database, error) {
 	}
 	return &database{
 		url:   address,
-		where: "a database of its own, " + name + ", on the server you named",
+		where: "database " + name + " on the server you named",
 		removeFunc: func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -139,7 +139,7 @@ func startServer(ctx context.Context) (*database, error) {
 	}
 	db := &database{
 		url:        server.URL(databaseName),
-		where:      "a private throw-away server in " + server.Dir(),
+		where:      "a private throw-away server",
 		binDir:     server.BinDir(),
 		removeFunc: server.Stop,
 		keepFunc: func() (string, error) {

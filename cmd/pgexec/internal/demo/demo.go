@@ -18,12 +18,14 @@ import (
 
 const (
 	// One replica is killed, and another one drained, when that share of all nodes is recorded.
-	killAt  = 0.25
-	drainAt = 0.55
+	killAt  = 0.3
+	drainAt = 0.6
 	// storyLimit is far more than the story takes on a slow machine.
 	storyLimit = 50 * time.Second
 	readyLimit = 15 * time.Second
 	drawEvery  = 100 * time.Millisecond
+	// insertEvery is the time between two runs.
+	insertEvery = 40 * time.Millisecond
 )
 
 // demo is one showing, and all that it has to take away again.
@@ -92,15 +94,13 @@ func (d *demo) prepareService(context.Context) (err error) {
 	if d.service, err = startService(); err != nil {
 		return err
 	}
-	d.display.step("service", "%s stands in for a model and its tools: %d to %d ms a call",
-		d.service.url, minLatency.Milliseconds(), maxLatency.Milliseconds())
+	d.display.step("service", "%s, stands in for a model and its tools", d.service.url)
 	return nil
 }
 
 // startReplicas starts three and waits until all of them serve.
 func (d *demo) startReplicas(ctx context.Context) error {
 	d.story = newStory(nil)
-	var told []string
 	for _, name := range []string{"A", "B", "C"} {
 		p, err := startReplica(d.cfg.Program, name, d.db.url, d.service.addr)
 		if err != nil {
@@ -108,7 +108,6 @@ func (d *demo) startReplicas(ctx context.Context) error {
 		}
 		d.processes = append(d.processes, p)
 		d.story.actors = append(d.story.actors, &actor{name: name, pid: p.pid()})
-		told = append(told, fmt.Sprintf("%s (pid %d)", name, p.pid()))
 	}
 	if err := d.untilReady(ctx); err != nil {
 		return err
@@ -118,7 +117,7 @@ func (d *demo) startReplicas(ctx context.Context) error {
 			return fmt.Errorf("name replica: %w", err)
 		}
 	}
-	d.display.step("replicas", "%s: three processes of `pgexec serve`", strings.Join(told, ", "))
+	d.display.step("replicas", "A, B and C: three processes of `pgexec serve`")
 	return nil
 }
 
@@ -170,30 +169,25 @@ func (d *demo) identify(ctx context.Context) (bool, error) {
 	return known == len(d.story.actors), nil
 }
 
+// insertRuns adds the runs one after the other, as they come in to an application,
+// so that all replicas get some.
 func (d *demo) insertRuns(ctx context.Context) error {
 	all, err := plans(d.service.url)
 	if err != nil {
 		return err
 	}
-	names, inputs := make([]string, len(all)), make([]string, len(all))
-	for i, p := range all {
-		names[i], inputs[i] = p.name, string(p.input)
-	}
 	d.story.began = time.Now()
-	rows, err := d.pool.Query(ctx, statement("runs_insert"), names, inputs)
-	if err != nil {
-		return fmt.Errorf("insert runs: %w", err)
-	}
-	ids := make(map[string]pgexec.RunID, len(all))
-	var name string
-	var id pgexec.RunID
-	if _, err = pgx.ForEachRow(rows, []any{&name, &id}, func() error { ids[name] = id; return nil }); err != nil {
-		return fmt.Errorf("insert runs: %w", err)
-	}
 	for _, p := range all {
-		d.story.add(ids[p.name], p)
+		var id pgexec.RunID
+		if err := d.pool.QueryRow(ctx, statement("run_insert"), p.input, p.name).Scan(&id); err != nil {
+			return fmt.Errorf("insert run: %w", err)
+		}
+		d.story.add(id, p)
+		if !sleep(ctx, insertEvery) {
+			return context.Cause(ctx)
+		}
 	}
-	d.display.step("runs", "%d runs with %d nodes, made by one INSERT INTO pgexec.runs", len(all), d.story.total)
+	d.display.step("runs", "%d with %d nodes in all, each an INSERT INTO pgexec.runs", len(all), d.story.total)
 	fmt.Fprintln(d.cfg.Out)
 	return nil
 }

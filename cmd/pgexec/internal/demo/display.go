@@ -44,9 +44,9 @@ func (l lines) event(s *story, text string) {
 }
 
 const (
-	// The board's size with 16 runs and three replicas.
+	// The board's size with twelve runs and three replicas.
 	boardColumns = 80
-	boardRows    = 20
+	boardRows    = 18
 )
 
 // board is drawn over itself.

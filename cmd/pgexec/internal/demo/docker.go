@@ -102,7 +102,7 @@ func (c *container) start(ctx context.Context, image, password string) (*databas
 		Path: "/" + databaseName, RawQuery: "sslmode=disable",
 	}
 	db := &database{
-		url: u.String(), where: image + " in the Docker container " + c.name,
+		url: u.String(), where: image + " in Docker",
 		removeFunc: c.remove, keepFunc: c.keep,
 	}
 	return db, untilAnswers(ctx, db.url)

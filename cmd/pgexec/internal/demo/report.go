@@ -22,25 +22,21 @@ func (d *demo) report(ctx context.Context) error {
 		return fmt.Errorf("pick a run: %w", err)
 	}
 	fmt.Fprintf(d.cfg.Out, "\nThis is what psql shows now.\n")
-	runs, err := r.show(ctx, "show_runs", "What became of the runs:")
-	if err != nil {
-		return err
+	answers := make(map[string]*result)
+	for _, q := range []struct{ name, title string }{
+		{"show_runs", "What became of the runs:"},
+		{"show_nodes", "One that moved in mid-run, " + r.runName + ". No node is there twice, none is missing:"},
+		{"show_replicas", "Which replica recorded what:"},
+		{"show_takeovers", "Where runs moved, and for how long they stood still: milliseconds from\n" +
+			"the kill, or in a drain from the run's last record, to the claim by\n" +
+			"another replica and to the start of the next node there:"},
+		{"show_duplicates", "Is any node recorded twice, has any log a gap?"},
+	} {
+		if answers[q.name], err = r.show(ctx, q.name, q.title); err != nil {
+			return err
+		}
 	}
-	if _, err = r.show(ctx, "show_nodes", fmt.Sprintf("A closer look at %s, which changed its replica in mid-run:", r.runName)); err != nil {
-		return err
-	}
-	if _, err = r.show(ctx, "show_replicas", "Which replica recorded what:"); err != nil {
-		return err
-	}
-	moves, err := r.show(ctx, "show_takeovers", "Where runs went on elsewhere, and how long they stood still:")
-	if err != nil {
-		return err
-	}
-	duplicates, err := r.show(ctx, "show_duplicates", "Is any node recorded twice, has any log a gap?")
-	if err != nil {
-		return err
-	}
-	return d.verdict(runs, moves, duplicates)
+	return d.verdict(answers["show_runs"], answers["show_takeovers"], answers["show_duplicates"])
 }
 
 type reporter struct {
@@ -50,7 +46,7 @@ type reporter struct {
 }
 
 func (r *reporter) show(ctx context.Context, name, title string) (*result, error) {
-	p := paint{r.cfg.SizeFunc != nil && r.cfg.Color}
+	p := r.paint()
 	text := statement(name)
 	res, err := query(ctx, r.conn, text, r.runID)
 	if err != nil {
@@ -83,19 +79,27 @@ func (d *demo) verdict(runs, moves, duplicates *result) error {
 	case nodes != strconv.Itoa(d.story.total):
 		return fmt.Errorf("%s nodes are recorded, want %d", nodes, d.story.total)
 	}
+	d.conclude(nodes, len(moves.rows))
+	return nil
+}
+
+// conclude says in short what was to be seen.
+func (d *demo) conclude(nodes string, moves int) {
 	keys, calls := d.service.counts()
-	killed := d.story.with(fateKilled)
-	fmt.Fprintf(d.cfg.Out, "\n%s\n\n", paint{d.cfg.SizeFunc != nil && d.cfg.Color}.bold("In short"))
+	killed, drained := d.story.with(fateKilled).name, d.story.with(fateDrained).name
+	fmt.Fprintf(d.cfg.Out, "\n%s\n\n", d.paint().bold("In short"))
 	for _, line := range []string{
-		fmt.Sprintf("All %s runs succeeded, although %s was killed and %s was drained under them (%d moves).",
-			total, killed.name, d.story.with(fateDrained).name, len(moves.rows)),
+		fmt.Sprintf("All %d runs succeeded, although %s was killed and %s was drained under them: %d times a run moved.",
+			len(d.story.runs), killed, drained, moves),
 		fmt.Sprintf("All %s nodes are recorded exactly once.", nodes),
-		fmt.Sprintf("The service was called %d times for %d nodes: the %d calls that died with %s were made again, with the same Idempotency-Key.",
-			calls, keys, calls-keys, killed.name),
+		fmt.Sprintf("The service got %d calls for %d nodes: the %d in flight that died with %s were made again, with the same Idempotency-Key.",
+			calls, keys, calls-keys, killed),
 	} {
-		for i, row := range wrap(line, 90) {
+		for i, row := range wrap(line, 74) {
 			fmt.Fprintf(d.cfg.Out, "  %c %s\n", "* "[min(i, 1)], row)
 		}
 	}
-	return nil
 }
+
+// paint colours only what goes to a terminal.
+func (d *demo) paint() paint { return paint{d.cfg.SizeFunc != nil && d.cfg.Color} }

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	runsOfEachShape = 8
+	runsOfEachShape = 6
 	searches        = 10
-	researchTurns   = 4
-	chatTurns       = 12
+	researchTurns   = 6
+	chatTurns       = 14
 )
 
 // node is one node of a graph, as the kind graph wants it.

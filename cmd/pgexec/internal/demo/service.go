@@ -26,8 +26,8 @@ type service struct {
 }
 
 const (
-	minLatency = 100 * time.Millisecond
-	maxLatency = 500 * time.Millisecond
+	minLatency = 200 * time.Millisecond
+	maxLatency = 700 * time.Millisecond
 )
 
 func startService() (*service, error) {

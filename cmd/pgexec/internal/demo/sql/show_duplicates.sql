@@ -1,5 +1,6 @@
 -- Is any node recorded twice, does any log have a gap?
-select count(distinct n.run_id) as runs, count(*) as nodes,
-  count(*) - count(distinct (n.run_id, n.node_id)) as duplicates,
-  (select count(*) from (select from pgexec.run_log group by run_id having max(seq) <> count(*)) g) as gaps
-from pgexec.nodes n;
+select count(distinct run_id) as runs, count(*) as nodes,
+  count(*) - count(distinct (run_id, node_id)) as duplicates,
+  (select count(*) from (select from pgexec.run_log
+    group by run_id having max(seq) <> count(*)) l) as gaps
+from pgexec.nodes;

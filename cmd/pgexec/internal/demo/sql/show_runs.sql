@@ -1,3 +1,3 @@
 -- What became of the runs.
-select status, count(*) as runs, sum(head) as records, sum(takeovers) as takeovers
+select status, count(*) as runs, sum(takeovers) as takeovers
 from pgexec.run_overview group by status;

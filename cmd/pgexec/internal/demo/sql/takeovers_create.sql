@@ -14,9 +14,9 @@ with log as (
   from claims c join public.demo_replica f on f.replica_id = c.former_id
 )
 select o.labels ->> 'name' as run, m.former as "from", t.name as "to", m.stopped_by as signal, m.seq as at_seq,
-  round(1000 * extract(epoch from m.at - m.since)) as claimed_after_ms,
+  round(1000 * extract(epoch from m.at - m.since)) as claimed_ms,
   round(1000 * extract(epoch from (select min(n.started_at) from pgexec.nodes n
-    where n.run_id = m.run_id and n.seq > m.seq and n.replica_id = m.replica_id) - m.since)) as next_node_after_ms
+    where n.run_id = m.run_id and n.seq > m.seq and n.replica_id = m.replica_id) - m.since)) as next_node_ms
 from moves m
 join pgexec.run_overview o using (run_id)
 join public.demo_replica t using (replica_id)

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/internal/pgtest"
+)
+
+// httpAddress returns where a replica answers, from its log.
+func httpAddress(p *process) string {
+	p.t.Helper()
+	line := p.line("msg=listening")
+	_, address, _ := strings.Cut(line, "http=")
+	return "http://" + address
+}
+
+// probe returns status and body of one request; status 0 if there is no answer.
+func probe(t *testing.T, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// gate is a service whose calls wait until it is opened.
+type gate struct {
+	*httptest.Server
+	called chan string // the Idempotency-Key of each call
+	open   chan struct{}
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{called: make(chan string, 10), open: make(chan struct{})}
+	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.called <- r.Header.Get("Idempotency-Key")
+		select {
+		case <-g.open:
+			fmt.Fprint(w, "done")
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(g.Close)
+	return g
+}
+
+// inFlight starts a replica and a run whose second node waits for the gate.
+func inFlight(t *testing.T, more ...string) (*process, *gate, *pgxpool.Pool) {
+	t.Helper()
+	pool := pgtest.DB(t)
+	g := newGate(t)
+	env := []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t), "PGEXEC_HTTP_ALLOW=127.0.0.1"}
+	p := start(t, env, append([]string{"serve", "--http", "127.0.0.1:0"}, more...)...)
+	p.line("replica is ready")
+	insert := `insert into pgexec.runs (kind, input) values ('graph', jsonb_build_object('nodes', jsonb_build_array(
+		jsonb_build_object('id', 'slow', 'kind', 'http', 'input', jsonb_build_object('url', $1::text)),
+		jsonb_build_object('id', 'last', 'kind', 'sql', 'after', '["slow"]'::jsonb, 'input', '{"sql": "select 1"}'::jsonb))))`
+	if _, err := pool.Exec(t.Context(), insert, g.URL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-g.called:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the node did not start")
+	}
+	return p, g, pool
+}
+
+// recorded returns the ids of the nodes in the log, and the run's status.
+func recorded(t *testing.T, pool *pgxpool.Pool) (nodes, status string) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `select string_agg(n.node_id, ' ' order by n.seq), min(r.status)
+		from pgexec.runs r join pgexec.nodes n using (run_id)`).Scan(&nodes, &status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes, status
+}
+
+func TestServe_SignalInStartUpExitsZero(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			address, taken := silent(t)
+			p := start(t, []string{"PGEXEC_DATABASE_URL=postgres://app:" + secret + "@" + address + "/x"}, "serve", "--http", "127.0.0.1:0")
+			url := httpAddress(p)
+			<-taken
+			if code, body := probe(t, url+"/readyz"); code != 503 || !strings.Contains(body, "starting") {
+				t.Errorf("readyz in start-up: %d %s", code, body)
+			}
+			if code, body := probe(t, url+"/healthz"); code != 200 {
+				t.Errorf("healthz in start-up: %d %s", code, body)
+			}
+			p.signal(sig)
+			if code := p.exit(3 * time.Second); code != exitOK {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			if strings.Contains(p.text(), secret) {
+				t.Error("the password is in the log")
+			}
+		})
+	}
+}
+
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for sig, want := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			p, _, pool := inFlight(t)
+			p.signal(syscall.SIGTERM)
+			p.line("msg=draining")
+			p.signal(sig)
+			if code := p.exit(2 * time.Second); code != want {
+				t.Errorf("exit code %d, want %d", code, want)
+			}
+			if nodes, _ := recorded(t, pool); nodes != "root" {
+				t.Errorf("recorded: %s", nodes)
+			}
+		})
+	}
+}
+
+// Readiness fails with the signal, not with the end; health lasts; and both are
+// answered for as long as the drain takes.
+func TestServe_NotReadyFromTheFirstMomentOfADrain(t *testing.T) {
+	t.Parallel()
+	p, g, _ := inFlight(t)
+	url := httpAddress(p)
+	if code, body := probe(t, url+"/readyz"); code != 200 || body != "ready\n" {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	p.signal(syscall.SIGTERM)
+	p.line("msg=draining")
+	for range 3 {
+		if code, body := probe(t, url+"/readyz"); code != 503 || !strings.Contains(body, "draining") {
+			t.Errorf("readyz in a drain: %d %s", code, body)
+		}
+		if code, _ := probe(t, url+"/healthz"); code != 200 {
+			t.Errorf("healthz in a drain: %d", code)
+		}
+	}
+	close(g.open)
+	if code := p.exit(10 * time.Second); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// C20: what is in flight at a SIGTERM is recorded before the pool closes, and
+// the run is free for others at once.
+func TestServe_DrainRecordsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	p, g, pool := inFlight(t)
+	p.signal(syscall.SIGTERM)
+	p.line("msg=draining")
+	close(g.open)
+	if code := p.exit(10 * time.Second); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if nodes, status := recorded(t, pool); nodes != "root slow" || status != "queued" {
+		t.Errorf("recorded: %s, the run is %s; want root and slow, and the run queued", nodes, status)
+	}
+	next := start(t, []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t)}, "serve", "--http", "off")
+	within(t, 20*time.Second, "the run succeeds", func() bool {
+		nodes, status := recorded(t, pool)
+		return nodes == "root slow last" && status == "succeeded"
+	})
+	next.signal(syscall.SIGTERM)
+	if code := next.exit(10 * time.Second); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if calls := len(g.called); calls != 0 {
+		t.Errorf("the recorded node ran %d more times", calls)
+	}
+}
+
+// After the grace time a drain ends although a node is still in flight.
+func TestServe_GraceBoundsTheDrain(t *testing.T) {
+	t.Parallel()
+	p, _, pool := inFlight(t, "--grace", "200ms", "--log-format", "json")
+	p.signal(syscall.SIGINT)
+	if code := p.exit(10 * time.Second); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if nodes, status := recorded(t, pool); nodes != "root" || status != "queued" {
+		t.Errorf("recorded: %s, the run is %s; want only root, and the run queued", nodes, status)
+	}
+	if !strings.Contains(p.text(), `"msg":"drained"`) {
+		t.Error("the log is not JSON, or lacks the drain")
+	}
+}
+
+// A replica with a lifeline does not outlive who holds the other end.
+func TestServe_EndsWithItsLifeline(t *testing.T) {
+	t.Parallel()
+	pgtest.DB(t)
+	p := start(t, []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t)}, "serve", "--http", "off", "--lifeline")
+	p.line("replica is ready")
+	p.stdin.Close()
+	if code := p.exit(5 * time.Second); code != exitFailure {
+		t.Errorf("exit code %d, want %d", code, exitFailure)
+	}
+}
+
+func TestServe_AddressInUse(t *testing.T) {
+	t.Parallel()
+	pgtest.DB(t)
+	address, _ := silent(t)
+	got := invoke(t, "serve", "--http", address, "--database-url", pgtest.URL(t))
+	if got.code != exitFailure || !strings.Contains(got.err, address) || !strings.Contains(got.err, "--http off") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// The replica's connections are bounded by --pool-size and two more (G8).
+func TestServe_ConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	p, _, pool := inFlight(t, "--pool-size", "4")
+	within(t, 20*time.Second, "connections are counted", func() bool {
+		var n int
+		err := pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
+			where datname = current_database() and application_name like 'pgexec%'`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d connections of pid %d", n, p.cmd.Process.Pid)
+		if n > 6 {
+			t.Errorf("%d connections, want at most 6", n)
+		}
+		return n > 0
+	})
+}
