@@ -22,6 +22,8 @@ var (
 	OwnershipClaimLook string
 	//go:embed ownership_claim.sql
 	OwnershipClaim string
+	//go:embed ownership_index_only.sql
+	OwnershipIndexOnly string
 	//go:embed ownership_claim_reread.sql
 	OwnershipClaimReread string
 	//go:embed ownership_release.sql

@@ -5,7 +5,7 @@ with locked as materialized (
   update pgexec.runs r
   set owner = null, status = 'queued', orphaned_by = $2::integer, wake_job = nextval('pgexec.river_job_id_seq')
   from locked l
-  where r.run_id = l.run_id
+  where r.run_id = l.run_id and r.owner = $1::integer
   returning r.run_id, r.wake_job, r.queue, r.priority
 ), jobs as (
   insert into pgexec.river_job (id, args, kind, queue, priority, max_attempts)

@@ -129,20 +129,26 @@ func splitRepeated(wants []Want) (first, rest []Want) {
 // claimBatch claims once for each run. A statement that lost a race has been
 // rolled back whole: the runs are looked at again.
 func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, error) {
-	var err error
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return ClaimResult{}, err
+	}
+	defer conn.Release()
 	for range maxClaimTries {
 		var p *proposal
-		if p, err = c.propose(ctx, wants); err != nil {
+		if p, err = c.propose(ctx, conn, wants); err != nil {
 			return ClaimResult{}, err
 		}
 		var rows []claimRow
-		rows, err = c.query(ctx, sql.OwnershipClaim, p.runIDs, p.jobs, p.epochs, p.owners, p.orphanedBy, p.records)
+		rows, err = queryIndexed[claimRow](ctx, conn, sql.OwnershipClaim,
+			int32(c.id), p.runIDs, p.jobs, p.epochs, p.owners, p.orphanedBy, p.records)
 		switch {
 		case err == nil && len(rows) == 0:
 			return ClaimResult{}, fmt.Errorf("%w: replica %d is not listed any more", ErrSessionLost, c.id)
 		case err == nil:
 			return p.result(rows), nil
 		case outcomeUnknown(err):
+			conn.Release()
 			return c.reread(ctx, p, err)
 		case !lostRace(err):
 			return ClaimResult{}, err
@@ -156,7 +162,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 func (c *Claimer) reread(ctx context.Context, p *proposal, cause error) (ClaimResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rereadTimeout)
 	defer cancel()
-	rows, err := c.query(ctx, sql.OwnershipClaimReread, p.runIDs, p.epochs, p.records)
+	rows, err := queryIndexed[claimRow](ctx, c.pool, sql.OwnershipClaimReread, int32(c.id), p.runIDs, p.epochs, p.records)
 	if err != nil {
 		return ClaimResult{}, errors.Join(cause, err)
 	}
@@ -174,6 +180,27 @@ func (c *Claimer) reread(ctx context.Context, p *proposal, cause error) (ClaimRe
 	return result, nil
 }
 
+// sender is a connection or a pool.
+type sender interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+}
+
+// queryIndexed runs a statement of the claim's hot path, in one round trip that
+// is one transaction: the server ends it without us.
+func queryIndexed[T any](ctx context.Context, db sender, statement string, args ...any) ([]T, error) {
+	var all []T
+	var batch pgx.Batch
+	batch.Queue(sql.OwnershipIndexOnly)
+	batch.Queue(statement, args...).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+		return err
+	})
+	if err := db.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
 // claimRow is one answer of the claim; all but the first two are null for a
 // run that was not claimed.
 type claimRow struct {
@@ -185,14 +212,6 @@ type claimRow struct {
 	Input     []byte
 	Priority  *int16
 	CreatedAt *time.Time
-}
-
-func (c *Claimer) query(ctx context.Context, statement string, args ...any) ([]claimRow, error) {
-	rows, err := c.pool.Query(ctx, statement, append([]any{int32(c.id)}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[claimRow])
 }
 
 // proposal is what a claim is conditional on, and the records it would append.
@@ -216,16 +235,12 @@ type lookRow struct {
 
 // propose looks at the runs and encodes their claim records. A run that is gone
 // is wanted all the same: its job has to be completed.
-func (c *Claimer) propose(ctx context.Context, wants []Want) (*proposal, error) {
+func (c *Claimer) propose(ctx context.Context, db sender, wants []Want) (*proposal, error) {
 	ids := make([]runlog.RunID, len(wants))
 	for i, w := range wants {
 		ids[i] = w.RunID
 	}
-	rows, err := c.pool.Query(ctx, sql.OwnershipClaimLook, ids)
-	if err != nil {
-		return nil, err
-	}
-	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lookRow])
+	looks, err := queryIndexed[lookRow](ctx, db, sql.OwnershipClaimLook, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -166,38 +165,5 @@ func TestOwned(t *testing.T) {
 	held, err := ownership.Owned(b.ctx, b.pool, first.ID())
 	if err != nil || len(held) != 1 || held[0] != heldOf(got)[0] {
 		t.Fatalf("owned %v, error %v", held, err)
-	}
-}
-
-// C25: the pool may go through a transaction-mode pooler that knows no
-// prepared statements.
-func TestPool_WithoutPreparedStatements(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	cfg, err := pgxpool.ParseConfig(b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	s := b.open()
-	c := ownership.NewClaimer(ownership.ClaimerConfig{Pool: pool, ReplicaID: s.ID(), Info: b.info(), Logger: b.log()})
-	got := b.claim(c, b.start(), "claimed")
-	owned, err := ownership.Owned(b.ctx, pool, s.ID())
-	if err != nil || len(owned) != 1 {
-		t.Fatalf("owned %v, error %v", owned, err)
-	}
-	if err := ownership.Release(b.ctx, pool, s.ID(), heldOf(got), nil); err != nil {
-		t.Fatal(err)
-	}
-	b.claim(c, b.wakeOf(got.RunID), "claimed")
-	b.terminate(s)
-	finder := ownership.NewFinder(ownership.FinderConfig{Pool: pool, Logger: b.log()})
-	if buried := b.buryOne(finder); len(buried.Runs) != 1 {
-		t.Errorf("buried %+v", buried)
 	}
 }

@@ -1,0 +1,2 @@
+-- For the statement that follows in the same transaction: its plan is made once for each connection and reads no table from end to end, however small the tables are when it is made.
+select set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)
