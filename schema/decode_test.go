@@ -73,30 +73,48 @@ var decodeGolden = []struct {
 	}}}}}}, `{"node": {"output": {"type_name": "a.B", "value": "` + strings.Repeat("AQL/", 30) + `"}}}`},
 	{"empty payload", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: &pb.Payload{}}}}, `{"node": {"output": null}}`},
 	{"payload of null", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: jsonPayload("null")}}}, `{"node": {"output": null}}`},
-	{"claim", &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{ReplicaId: 7, Epoch: 3, AtUs: piDay, Host: "h", DeadReplicaId: 6}}},
-		`{"claim": {"replica_id": 7, "epoch": 3, "at": "2026-03-14T15:09:26.535897Z", "host": "h", "dead_replica_id": 6}}`},
+	{
+		"claim", &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{ReplicaId: 7, Epoch: 3, AtUs: piDay, Host: "h", DeadReplicaId: 6}}},
+		`{"claim": {"replica_id": 7, "epoch": 3, "at": "2026-03-14T15:09:26.535897Z", "host": "h", "dead_replica_id": 6}}`,
+	},
 	{"attempt failed", &pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{
 		NodeId: "n", Attempt: 1, Error: &pb.Error{Message: "m"}, NotBeforeUs: piDay, StartedUs: piDay, FinishedUs: piDay, ReplicaId: 9,
 	}}}, `{"attempt_failed": {"node_id": "n", "attempt": 1, "error": {"message": "m"}, "not_before": "2026-03-14T15:09:26.535897Z",
 		"started_at": "2026-03-14T15:09:26.535897Z", "finished_at": "2026-03-14T15:09:26.535897Z", "replica_id": 9}}`},
-	{"started", &pb.Record{Body: &pb.Record_Started{Started: &pb.Started{NodeId: "n", Attempt: 1, AtUs: piDay, ReplicaId: 9}}},
-		`{"started": {"node_id": "n", "attempt": 1, "at": "2026-03-14T15:09:26.535897Z", "replica_id": 9}}`},
-	{"signal", &pb.Record{Body: &pb.Record_Signal{Signal: &pb.Signal{SignalId: 5, Name: "go", Payload: jsonPayload("[true]"), NodeId: "n", AtUs: piDay}}},
-		`{"signal": {"signal_id": 5, "name": "go", "payload": [true], "node_id": "n", "at": "2026-03-14T15:09:26.535897Z"}}`},
-	{"control", &pb.Record{Body: &pb.Record_Control{Control: &pb.Control{Kind: pb.ControlKind_CONTROL_KIND_LIMIT_CHANGED, Reason: "r", AtUs: piDay, NodeIds: []string{"a", "b"}}}},
-		`{"control": {"kind": "limit_changed", "reason": "r", "at": "2026-03-14T15:09:26.535897Z", "node_ids": ["a", "b"]}}`},
-	{"finished", &pb.Record{Body: &pb.Record_Finished{Finished: &pb.Finished{Status: pb.RunStatus_RUN_STATUS_FAILED, ResultSeq: 4, Error: &pb.Error{Message: "m"}, ErrorNodeId: "n", AtUs: piDay}}},
-		`{"finished": {"status": "failed", "result_seq": 4, "error": {"message": "m"}, "error_node_id": "n", "at": "2026-03-14T15:09:26.535897Z"}}`},
+	{
+		"started", &pb.Record{Body: &pb.Record_Started{Started: &pb.Started{NodeId: "n", Attempt: 1, AtUs: piDay, ReplicaId: 9}}},
+		`{"started": {"node_id": "n", "attempt": 1, "at": "2026-03-14T15:09:26.535897Z", "replica_id": 9}}`,
+	},
+	{
+		"signal", &pb.Record{Body: &pb.Record_Signal{Signal: &pb.Signal{SignalId: 5, Name: "go", Payload: jsonPayload("[true]"), NodeId: "n", AtUs: piDay}}},
+		`{"signal": {"signal_id": 5, "name": "go", "payload": [true], "node_id": "n", "at": "2026-03-14T15:09:26.535897Z"}}`,
+	},
+	{
+		"control", &pb.Record{Body: &pb.Record_Control{Control: &pb.Control{Kind: pb.ControlKind_CONTROL_KIND_LIMIT_CHANGED, Reason: "r", AtUs: piDay, NodeIds: []string{"a", "b"}}}},
+		`{"control": {"kind": "limit_changed", "reason": "r", "at": "2026-03-14T15:09:26.535897Z", "node_ids": ["a", "b"]}}`,
+	},
+	{
+		"finished", &pb.Record{Body: &pb.Record_Finished{Finished: &pb.Finished{Status: pb.RunStatus_RUN_STATUS_FAILED, ResultSeq: 4, Error: &pb.Error{Message: "m"}, ErrorNodeId: "n", AtUs: piDay}}},
+		`{"finished": {"status": "failed", "result_seq": 4, "error": {"message": "m"}, "error_node_id": "n", "at": "2026-03-14T15:09:26.535897Z"}}`,
+	},
 	{"no body", &pb.Record{}, `{}`},
-	{"negative numbers", &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{ReplicaId: -1, Epoch: -9223372036854775808, AtUs: -1}}},
-		`{"claim": {"replica_id": -1, "epoch": -9223372036854775808, "at": "1969-12-31T23:59:59.999999Z"}}`},
-	{"times out of range", &pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{StartedUs: -9223372036854775808, FinishedUs: 9223372036854775807}}},
-		`{"attempt_failed": {"started_at": null, "finished_at": null}}`},
+	{
+		"negative numbers", &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{ReplicaId: -1, Epoch: -9223372036854775808, AtUs: -1}}},
+		`{"claim": {"replica_id": -1, "epoch": -9223372036854775808, "at": "1969-12-31T23:59:59.999999Z"}}`,
+	},
+	{
+		"times out of range", &pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{StartedUs: -9223372036854775808, FinishedUs: 9223372036854775807}}},
+		`{"attempt_failed": {"started_at": null, "finished_at": null}}`,
+	},
 	// C29: what jsonb cannot hold is replaced where it is, the rest is as it was.
-	{"U+0000 in the output", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "n", Output: jsonPayload(`{"a": "x\u0000y", "b": "\\u0000", "c": 1.50}`)}}},
-		`{"node": {"id": "n", "output": {"a": "x�y", "b": "\\u0000", "c": 1.50}}}`},
-	{"lone surrogate in an input", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "n", Spawned: []*pb.NodeSpec{{Id: "s", Input: jsonPayload(`"\ud800"`)}}, Output: jsonPayload(`{"k": 1}`)}}},
-		`{"node": {"id": "n", "output": {"k": 1}, "spawned": [{"id": "s", "input": "�"}]}}`},
+	{
+		"U+0000 in the output", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "n", Output: jsonPayload(`{"a": "x\u0000y", "b": "\\u0000", "c": 1.50}`)}}},
+		`{"node": {"id": "n", "output": {"a": "x�y", "b": "\\u0000", "c": 1.50}}}`,
+	},
+	{
+		"lone surrogate in an input", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "n", Spawned: []*pb.NodeSpec{{Id: "s", Input: jsonPayload(`"\ud800"`)}}, Output: jsonPayload(`{"k": 1}`)}}},
+		`{"node": {"id": "n", "output": {"k": 1}, "spawned": [{"id": "s", "input": "�"}]}}`,
+	},
 	{"U+0000 in an error", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "a\x00b", Error: &pb.Error{Message: "x\x00y"}}}}, `{"node": {"id": "a�b", "error": {"message": "x�y"}}}`},
 	{"bytes that are not UTF-8", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: jsonPayload("\"\xff\x00\"")}}}, `{"node": {"output": "��"}}`},
 	{"number out of range", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: jsonPayload(`[1e999999]`)}}}, `{"node": {"output": ["1e999999"]}}`},
@@ -285,8 +303,10 @@ func TestDecode_ADamagedRecordSaysSo(t *testing.T) {
 			records = append(records, whole[:n])
 		}
 	}
-	for _, s := range []string{"\x00", "\x08", "\x0b", "\x0c", "\x0f", "\x0d\x01\x02\x03", "\x09\x01", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\x05ab",
-		"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xff\xff\xff\xff\xff\xff\x01", "\x0a\x02\x0a\x05abcde"} {
+	for _, s := range []string{
+		"\x00", "\x08", "\x0b", "\x0c", "\x0f", "\x0d\x01\x02\x03", "\x09\x01", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\x05ab",
+		"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xff\xff\xff\xff\xff\xff\x01", "\x0a\x02\x0a\x05abcde",
+	} {
 		records = append(records, []byte(s))
 	}
 	for i, got := range column[string](t, pool, "select pgexec.decode(r)::text from unnest($1::bytea[]) with ordinality x (r, n) order by n", records) {
