@@ -22,8 +22,9 @@ const (
 	// maxPending bounds the runs whose heads are kept through an outage; what
 	// is beyond is left to the watchers' polling.
 	maxPending = 100_000
-	// notifyTimeout bounds one notifying transaction, flushTimeout the last one.
-	notifyTimeout, flushTimeout = 5 * time.Second, time.Second
+	// notifyTimeout bounds one notifying transaction, stopTimeout all that is
+	// still to be sent when the Notifier is stopped.
+	notifyTimeout, stopTimeout = 5 * time.Second, time.Second
 )
 
 // Notifier announces committed heads. Many commits become one notification.
@@ -58,7 +59,22 @@ func NewNotifier(pool *pgxpool.Pool, interval time.Duration, logger *slog.Logger
 }
 
 // Start begins to send. It is called once.
-func (n *Notifier) Start() { n.done.Go(n.run) }
+func (n *Notifier) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	finished := make(chan struct{})
+	n.done.Go(func() {
+		defer close(finished)
+		n.run(ctx)
+	})
+	n.done.Go(func() {
+		defer cancel()
+		<-n.stop
+		select {
+		case <-finished:
+		case <-time.After(stopTimeout):
+		}
+	})
+}
 
 // Stop sends what is pending, within a second, and waits for the sender to end.
 func (n *Notifier) Stop() {
@@ -81,19 +97,17 @@ func (n *Notifier) Committed(id runlog.RunID, head runlog.Seq) {
 	}
 }
 
-func (n *Notifier) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+func (n *Notifier) run(ctx context.Context) {
 	var failures int
 	for {
 		select {
 		case <-n.stop:
-			n.flushLast()
+			n.flushLast(ctx)
 			return
 		case <-n.kick:
 		}
 		pause := n.interval
-		if err := n.flush(ctx, notifyTimeout); err != nil {
+		if err := n.flush(ctx); err != nil {
 			if failures++; failures == 1 {
 				n.logger.Warn("cannot notify watchers, they poll meanwhile", "error", err)
 			}
@@ -104,7 +118,7 @@ func (n *Notifier) run() {
 		}
 		select {
 		case <-n.stop:
-			n.flushLast()
+			n.flushLast(ctx)
 			return
 		case <-time.After(pause):
 		}
@@ -112,14 +126,14 @@ func (n *Notifier) run() {
 }
 
 // flushLast sends what is left. Nobody is harmed when it cannot: watchers poll.
-func (n *Notifier) flushLast() {
-	if err := n.flush(context.Background(), flushTimeout); err != nil {
+func (n *Notifier) flushLast(ctx context.Context) {
+	if err := n.flush(ctx); err != nil {
 		n.logger.Debug("notify watchers at the end", "error", err)
 	}
 }
 
 // flush sends the pending heads; those of a failed attempt stay pending.
-func (n *Notifier) flush(ctx context.Context, timeout time.Duration) error {
+func (n *Notifier) flush(ctx context.Context) error {
 	n.mu.Lock()
 	heads := n.heads
 	n.heads = make(map[runlog.RunID]runlog.Seq)
@@ -127,7 +141,7 @@ func (n *Notifier) flush(ctx context.Context, timeout time.Duration) error {
 	if len(heads) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
 	if _, err := n.pool.Exec(ctx, sql.FeedNotify, payloads(heads)); err != nil {
 		for id, head := range heads {

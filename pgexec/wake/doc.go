@@ -15,11 +15,14 @@
 //
 //   - G4, a committed run is delivered although every notification is lost:
 //     TestWake_InsertIsDeliveredByPollingAlone, TestWake_ListenerKilled.
-//   - G4, a run whose job is gone is woken: TestSweep_DeletedJob; whose job
-//     was held by a dead replica: TestSweep_JobOfDeadReplica; whose job was
-//     fetched but never arrived here: TestSweep_FetchedButNeverDelivered.
+//   - G4, a run whose job is gone or finished, or was fetched but never
+//     arrived here, is woken: TestSweep_LostWakes, TestSweep_AtStart; whose job
+//     was held by a dead replica: TestSweep_JobOfDeadReplica.
 //   - G4, C16, a timer starts within a second of its time without a leader:
 //     TestTimers_WithoutLeader.
+//   - Any number of replicas may sweep and keep timers at once, and a run has
+//     one wake: TestTimers_ConcurrentReplicasMakeOneWakeEach,
+//     TestSweep_ClaimInProgress, TestSweep_LeavesTheRestAlone.
 //   - Wakes may be delivered twice and completed by somebody else:
 //     TestWake_CompletedByTheClaim, TestWake_DeliveredTwice.
 //   - C20, Stop leaves no job in state running: TestStop_LeavesNoJobRunning;

@@ -46,7 +46,8 @@ func (w *Waker) wakeDue(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wake due runs: %w", err)
 	}
-	w.clock.set(at, seen)
+	// Behind by the answer's way at most, never ahead: no job rests too long.
+	w.clock.set(at, time.Now())
 	switch {
 	case woken == dueBatch:
 		return 0, nil

@@ -1,0 +1,100 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
+)
+
+// ErrWanted says that somebody wants the parent paused or cancelled, so that
+// it gets no further child. It wraps [runlog.ErrFenced]: the inbox says what is wanted.
+var ErrWanted = fmt.Errorf("a pause or the end of the run is wanted: %w", runlog.ErrFenced)
+
+const (
+	minChildPause = 5 * time.Millisecond
+	maxChildPause = 200 * time.Millisecond
+)
+
+// ChildParams describes the child run that is a node's execution. Queue, trace
+// and the role it is made for are its parent's.
+type ChildParams struct {
+	ParentID     runlog.RunID
+	Owner        runlog.ReplicaID
+	Epoch        runlog.Epoch
+	ParentNodeID string
+	// ChildID is derived from the parent's id and the node's: the same on every attempt.
+	ChildID runlog.RunID
+	Kind    string
+	// Input is JSON. What jsonb cannot hold reaches the child with a replacement, as with any run.
+	Input []byte
+	// Limits is what the child may spend.
+	Limits Limits
+	// Depth is at least one more than the parent's, whatever is given.
+	Depth int
+	// Priority defaults to the parent's.
+	Priority int
+}
+
+// StartChild makes the child run, or finds that it is there already. It fails
+// with [runlog.ErrFenced] when the parent is not the owner's any more, and with
+// [ErrWanted] when the parent is to be paused or cancelled: a request that goes
+// down the tree misses no child. While somebody holds the parent's row it tries
+// again until ctx is done.
+func StartChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) error {
+	for pause := minChildPause; ; pause = min(2*pause, maxChildPause) {
+		busy, err := startChild(ctx, pool, p)
+		if err != nil {
+			return fmt.Errorf("start child run: %w", err)
+		}
+		if !busy {
+			return nil
+		}
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return fmt.Errorf("start child run: the parent's row is locked by another session: %w", context.Cause(ctx))
+		}
+	}
+}
+
+func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bool, err error) {
+	var started, refused, ours bool
+	var existed *bool
+	l := p.Limits
+	err = pool.QueryRow(ctx, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
+		p.ChildID, p.Kind, orNull(p.Input), p.Depth, p.Priority,
+		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit,
+	).Scan(&started, &existed, &refused, &ours)
+	switch {
+	case err != nil:
+		return false, err
+	case started, existed != nil && *existed:
+		return false, nil
+	case existed != nil:
+		return false, fmt.Errorf("run %s is there already and no child of node %q of run %s", p.ChildID, p.ParentNodeID, p.ParentID)
+	case refused:
+		return false, ErrWanted
+	case !ours:
+		return false, runlog.ErrFenced
+	}
+	return true, nil
+}
+
+func orNull(json []byte) []byte {
+	if len(json) == 0 {
+		return []byte("null")
+	}
+	return json
+}
+
+// CancelChild cancels a child run and all below it; one that has ended, or was
+// never made, is no error. It waits for the locks that others hold on its rows.
+func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) error {
+	return errors.New("not yet")
+}

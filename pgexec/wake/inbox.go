@@ -1,0 +1,119 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+	"github.com/pgexec/runtime/sql"
+)
+
+// Limits is what a run may spend.
+type Limits = runlog.Limits
+
+// Signal is a message to a run that its log has not consumed yet, as far as the table shows.
+type Signal struct {
+	ID   int64
+	Name string
+	// NodeID is the waiting node it is meant for; empty for any wait of that name.
+	NodeID string
+	// Payload is JSON text.
+	Payload []byte
+}
+
+// ChildEnd is a child run that has ended.
+type ChildEnd struct {
+	// NodeID is the parent's node that waits for it.
+	NodeID string
+	RunID  runlog.RunID
+	// Status is succeeded, failed or cancelled.
+	Status string
+	Error  string
+	// Result is JSON, byte for byte as the child's log has it; nil when it has none.
+	Result []byte
+	// What the child has spent, its own children included.
+	InputTokens, OutputTokens, CostNanoUSD, Nodes int64
+}
+
+// Inbox is what has reached a run from outside, as of one snapshot.
+type Inbox struct {
+	// Seen is the version of all of it, which [Park] names.
+	Seen int64
+	// Wanted is "pause", "cancel" or empty.
+	Wanted, WantedReason string
+	Limits               Limits
+	// Signals in the order in which they were sent. Some may be consumed: the log is the truth.
+	Signals []Signal
+	// Children that have ended, of the nodes that were asked for.
+	Children []ChildEnd
+}
+
+// inboxRow is one signal or one child's end, or neither, beside what every row has.
+type inboxRow struct {
+	Seen                 int64
+	Wanted, WantedReason string
+	runlog.Limits
+	SignalID     *int64 // 0 for a child, null for neither
+	NodeID, What string // What is a signal's name or a child's status
+	Payload      *string
+	Child        *runlog.RunID
+	Error        string
+	Record       []byte
+	InputTokens  int64
+	OutputTokens int64
+	CostNanoUSD  int64
+	Nodes        int64
+}
+
+// ReadInbox reads what has reached the run, with the ends of the child runs
+// that the given nodes wait for. The signals that the log has consumed are
+// marked on the way, so that they are not read again. It waits for no lock.
+func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consumed []int64, childNodes []string) (Inbox, error) {
+	if consumed == nil {
+		consumed = []int64{}
+	}
+	rows, err := pool.Query(ctx, sql.LifeInbox, id, consumed, childNodes)
+	if err != nil {
+		return Inbox{}, fmt.Errorf("read inbox: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[inboxRow])
+	if err != nil {
+		return Inbox{}, fmt.Errorf("read inbox: %w", err)
+	}
+	if len(found) == 0 {
+		return Inbox{}, fmt.Errorf("read inbox: run %s does not exist", id)
+	}
+	first := found[0]
+	in := Inbox{Seen: first.Seen, Wanted: first.Wanted, WantedReason: first.WantedReason, Limits: first.Limits}
+	for _, r := range found {
+		switch {
+		case r.Child != nil:
+			end, err := r.childEnd()
+			if err != nil {
+				return Inbox{}, err
+			}
+			in.Children = append(in.Children, end)
+		case r.SignalID != nil:
+			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: []byte(*r.Payload)})
+		}
+	}
+	return in, nil
+}
+
+func (r inboxRow) childEnd() (ChildEnd, error) {
+	end := ChildEnd{
+		NodeID: r.NodeID, RunID: *r.Child, Status: r.What, Error: r.Error,
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostNanoUSD: r.CostNanoUSD, Nodes: r.Nodes,
+	}
+	var rec pb.Record
+	if err := proto.Unmarshal(r.Record, &rec); err != nil {
+		return end, fmt.Errorf("decode result of child run %s: %w", end.RunID, err)
+	}
+	end.Result = rec.GetNode().GetOutput().GetJson()
+	return end, nil
+}

@@ -1,0 +1,50 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
+)
+
+// ParkParams names a run as its owner knows it, and what it will wait for.
+type ParkParams struct {
+	RunID runlog.RunID
+	Owner runlog.ReplicaID
+	Epoch runlog.Epoch
+	// Inbox is the version that the owner has seen.
+	Inbox int64
+	// DueUs is the time, in microseconds since 1970 on the database's clock, at
+	// which the run is due whatever else happens; 0 for never.
+	DueUs int64
+	// Reason is what psql shows of the wait.
+	Reason string
+}
+
+// Park gives up a run that only waits: nobody owns it until its time comes or
+// something reaches it. False means that something has reached it since the
+// owner looked, is about to, or that its time has come: look again. After that
+// either the park or the change is seen by the other one (C11). An error that
+// wraps [runlog.ErrFenced] says that the run is not the owner's, perhaps
+// because an earlier call did park it.
+func Park(ctx context.Context, pool *pgxpool.Pool, p ParkParams) (parked bool, err error) {
+	var due *time.Time
+	if p.DueUs != 0 {
+		t := time.UnixMicro(p.DueUs)
+		due = &t
+	}
+	var ours bool
+	err = pool.QueryRow(ctx, sql.LifePark, p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason)).
+		Scan(&parked, &ours)
+	if err == nil && !parked && !ours {
+		err = runlog.ErrFenced
+	}
+	if err != nil {
+		return false, fmt.Errorf("park run: %w", err)
+	}
+	return parked, nil
+}
