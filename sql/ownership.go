@@ -16,6 +16,8 @@ var (
 	OwnershipSessionBackend string
 	//go:embed ownership_session_insert.sql
 	OwnershipSessionInsert string
+	//go:embed ownership_session_listen.sql
+	OwnershipSessionListen string
 	//go:embed ownership_heartbeat.sql
 	OwnershipHeartbeat string
 	//go:embed ownership_claim_look.sql

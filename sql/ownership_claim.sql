@@ -31,10 +31,12 @@ with want as materialized (
 ), claimed as (
   update pgexec.runs r
   set owner = $1::integer, status = 'running', epoch = r.epoch + 1, wake_job = null, orphaned_by = null,
-    waiting_kinds = null, reason = null, started_at = coalesce(r.started_at, me.now)
+    waiting_kinds = null, reason = null, started_at = coalesce(r.started_at, me.now),
+    run_at = least(r.run_at, me.now)
   from locked l, me
   where r.run_id = l.run_id and l.claimable
-  returning r.run_id, l.job, l.record, r.kind, r.input, r.epoch, r.priority, r.created_at
+  returning r.run_id, l.job, l.record, r.kind, r.input, r.epoch, r.priority, r.created_at, r.inbox, r.depth, r.parent_run_id,
+    r.max_tokens, r.max_cost_usd, r.max_nodes, r.max_wall_ms, r.deadline, r.max_parallel, r.soft_limit
 ), logged as (
   insert into pgexec.run_log (run_id, seq, record)
   select c.run_id,
@@ -65,7 +67,10 @@ with want as materialized (
   where j.id = u.id
 )
 select w.run_id, w.run_id not in (select run_id from settled) as busy,
-  c.epoch, l.seq, c.kind, c.input::text as input, c.priority, c.created_at
+  c.epoch, l.seq, c.kind, c.input::text as input, c.priority, c.created_at,
+  coalesce(c.inbox, 0) as inbox, coalesce(c.depth, 0) as depth, c.parent_run_id,
+  coalesce(c.max_tokens, 0), pgexec.nano_usd(c.max_cost_usd), coalesce(c.max_nodes, 0)::bigint, coalesce(c.max_wall_ms, 0),
+  coalesce((extract(epoch from c.deadline) * 1000000)::bigint, 0), coalesce(c.max_parallel, 0), coalesce(c.soft_limit, 0)::float8
 from me
 cross join want w
 left join claimed c on c.run_id = w.run_id

@@ -47,6 +47,13 @@ type Claimed struct {
 	DeadReplicaID runlog.ReplicaID
 	Priority      int
 	CreatedAt     time.Time
+	// Inbox is the version of what has reached the run from outside; 0 when nothing ever has.
+	Inbox  int64
+	Limits runlog.Limits
+	// Depth is how many runs it is away from its root; 0 for a run that no other one started.
+	Depth int
+	// ParentRunID is the run that this one is a part of; zero for none.
+	ParentRunID runlog.RunID
 }
 
 // ClaimResult says what became of the wants. A run that is in neither list
@@ -147,7 +154,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 			return ClaimResult{}, fmt.Errorf("%w: replica %d is not listed any more", ErrSessionLost, c.id)
 		case err == nil:
 			return p.result(rows), nil
-		case outcomeUnknown(err):
+		case conn.Conn().IsClosed(): // it may have committed
 			conn.Release()
 			return c.reread(ctx, p, err)
 		case !lostRace(err):
@@ -201,8 +208,8 @@ func queryIndexed[T any](ctx context.Context, db sender, statement string, args 
 	return all, nil
 }
 
-// claimRow is one answer of the claim; all but the first two are null for a
-// run that was not claimed.
+// claimRow is one answer of the claim. For a run that was not claimed all but
+// the first two are null or zero.
 type claimRow struct {
 	RunID     runlog.RunID
 	Busy      bool
@@ -212,6 +219,10 @@ type claimRow struct {
 	Input     []byte
 	Priority  *int16
 	CreatedAt *time.Time
+	Inbox     int64
+	Depth     int32
+	Parent    *runlog.RunID
+	runlog.Limits
 }
 
 // proposal is what a claim is conditional on, and the records it would append.
@@ -288,6 +299,10 @@ func (p *proposal) result(rows []claimRow) ClaimResult {
 			result.Busy = append(result.Busy, r.RunID)
 		case r.Seq != nil:
 			record := p.claims[r.RunID]
+			var parent runlog.RunID
+			if r.Parent != nil {
+				parent = *r.Parent
+			}
 			result.Claimed = append(result.Claimed, Claimed{
 				RunID:         r.RunID,
 				Kind:          *r.Kind,
@@ -299,6 +314,10 @@ func (p *proposal) result(rows []claimRow) ClaimResult {
 				DeadReplicaID: runlog.ReplicaID(record.GetClaim().GetDeadReplicaId()),
 				Priority:      int(*r.Priority),
 				CreatedAt:     *r.CreatedAt,
+				Inbox:         r.Inbox,
+				Limits:        r.Limits,
+				Depth:         int(r.Depth),
+				ParentRunID:   parent,
 			})
 		}
 	}

@@ -89,7 +89,11 @@ func (s *Session) rest(ctx context.Context, until time.Time) error {
 	s.interrupt = cancel
 	s.mu.Unlock()
 	for ctx.Err() == nil {
-		if _, err := s.conn.WaitForNotification(ctx); err != nil && s.conn.IsClosed() {
+		n, err := s.conn.WaitForNotification(ctx)
+		switch {
+		case err == nil:
+			s.hear(n.Payload)
+		case s.conn.IsClosed():
 			return fmt.Errorf("connection ended: %w", err)
 		}
 	}

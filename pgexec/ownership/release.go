@@ -23,6 +23,9 @@ const (
 type Held struct {
 	RunID runlog.RunID
 	Epoch runlog.Epoch
+	// Inbox is the version of what has reached the run from outside, as [Owned]
+	// reads it. [Release] has no need of it.
+	Inbox int64
 }
 
 // ReleaseOpts are options of [Release].

@@ -36,6 +36,10 @@ type SessionConfig struct {
 	Info       ReplicaInfo
 	// HotRunsFunc returns what the replica's row shows as hot_runs.
 	HotRunsFunc func() int
+	// ControlFunc, if set, is told of runs that something has reached from
+	// outside, whoever owns them: a hint that may be lost. It is called from the
+	// goroutine of the heartbeats and must not block.
+	ControlFunc func([]runlog.RunID)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is the time between two heartbeats. Defaults to 1 s.
@@ -48,6 +52,9 @@ type SessionConfig struct {
 func (c SessionConfig) withDefaults() SessionConfig {
 	if c.HotRunsFunc == nil {
 		c.HotRunsFunc = func() int { return 0 }
+	}
+	if c.ControlFunc == nil {
+		c.ControlFunc = func([]runlog.RunID) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -148,7 +155,7 @@ func (s *Session) enlist(ctx context.Context, token string) (sent time.Time, err
 			info.Version, orEmpty(info.Kinds), orEmpty(info.Queues), int32(info.MaxHotRuns))
 		if err == nil {
 			s.clock.add(sent, time.Now(), at)
-			return sent, nil
+			return sent, s.listen(ctx)
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return sent, fmt.Errorf("list replica: %w", err)

@@ -11,6 +11,11 @@ var (
 	// of the run is worthless; drop it.
 	ErrFenced = errors.New("run is no longer ours")
 
+	// ErrChanged says that the run was not ended or paused because something has reached it from
+	// outside that the decision does not know: a signal, a request, a changed limit, the end of a child.
+	// Nothing has been written, and the run is still ours.
+	ErrChanged = errors.New("something has reached the run meanwhile")
+
 	// ErrClosed says that the writer was closed or aborted before the record was confirmed.
 	// Whether the record is in the log is not known.
 	ErrClosed = errors.New("log writer is closed")

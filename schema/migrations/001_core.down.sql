@@ -10,5 +10,6 @@ drop function pgexec.wake_runs(uuid[]);
 drop function pgexec.may_append(uuid[], bigint[], integer[], bigint[]);
 drop function pgexec.may_append(uuid, bigint, integer, bigint);
 drop function pgexec.ensure_partitions(integer);
+drop function pgexec.nano_usd(numeric);
 drop function pgexec.uuid7_floor(timestamptz);
 drop function pgexec.uuid7();

@@ -23,6 +23,11 @@ as $$
     || '00000000000000000000')::uuid
 $$;
 
+-- Dollars in billionths, as records have them; 0 for null, and at least 1 for anything else above 0.
+create function pgexec.nano_usd(usd numeric) returns bigint
+language sql immutable parallel safe
+return case when usd > 0 then greatest(least(trunc(usd * 1000000000), 9223372036854775807), 1) else 0 end::bigint;
+
 -- One row a run. It changes a few times in a run's life, never per node.
 create table pgexec.runs (
   run_id          uuid primary key default pgexec.uuid7(),
@@ -32,18 +37,24 @@ create table pgexec.runs (
                   check (status in ('queued', 'running', 'parked', 'paused', 'succeeded', 'failed', 'cancelled')),
   owner           integer,
   epoch           bigint not null default 0,
+  -- The run and the node that this run is a part of, and how many runs it is away from the root.
   parent_run_id   uuid,
   parent_node_id  text,
+  depth           integer not null default 0,
   max_tokens      bigint check (max_tokens > 0),
   max_cost_usd    numeric check (max_cost_usd > 0 and max_cost_usd < 'infinity'),
   max_nodes       integer check (max_nodes > 0),
   max_wall_ms     bigint check (max_wall_ms > 0),
-  deadline        timestamptz,
+  deadline        timestamptz check (isfinite(deadline)),
+  max_parallel    integer check (max_parallel > 0),
+  -- The part of each limit from which on handlers are told that it is near.
+  soft_limit      real not null default 0.8 check (soft_limit > 0 and soft_limit <= 1),
   -- 1 is the most urgent, 4 the least: River's own scale.
   priority        smallint not null default 2 check (priority between 1 and 4),
   queue           text not null default 'default' check (queue ~ '^[a-z0-9]+([_-][a-z0-9]+)*$' and length(queue) < 128),
   labels          jsonb not null default '{}' check (jsonb_typeof(labels) = 'object'),
   idempotency_key text,
+  -- When the run is next due; infinity while it waits for anything but a time.
   run_at          timestamptz not null default now(),
   created_by      text not null default session_user,
   traceparent     text,
@@ -54,11 +65,20 @@ create table pgexec.runs (
   result          jsonb,
   result_seq      bigint,
   error           text,
+  -- What it has spent, child runs included, as of its last end or pause.
+  input_tokens    bigint not null default 0,
+  output_tokens   bigint not null default 0,
+  cost_usd        numeric not null default 0,
+  nodes_done      bigint not null default 0,
   -- Why the run is paused, or what it waits for.
   reason          text,
+  -- What somebody wants of the run, until its owner has done it.
+  wanted          text check (wanted in ('pause', 'cancel')),
+  wanted_reason   text,
   -- The River job that will look at this run; null when there is none.
   wake_job        bigint,
-  -- Signals ever sent to this run: a parking statement names the value it saw.
+  -- The version of all that reaches the run from outside: signals, requests, changed limits, ends of
+  -- child runs. Whoever adds to that adds to this in the same transaction; a parking statement names the value it saw.
   inbox           bigint not null default 0,
   -- The replica whose death put the run back; null after any other way into the queue.
   orphaned_by     integer,
@@ -70,10 +90,10 @@ create table pgexec.runs (
 create unique index runs_idempotency_key on pgexec.runs (idempotency_key) where idempotency_key is not null;
 create index runs_owner on pgexec.runs (owner) where owner is not null;
 -- Runs that have a time but no wake yet; those with a wake, found by its job; those that wait for a kind.
-create index runs_due on pgexec.runs (run_at) where status = 'queued' and wake_job is null and waiting_kinds is null;
+create index runs_due on pgexec.runs (run_at) where status in ('queued', 'parked') and wake_job is null and waiting_kinds is null;
 create index runs_wake_job on pgexec.runs (wake_job) where wake_job is not null;
 create index runs_waiting on pgexec.runs (run_at) where status = 'queued' and wake_job is null and waiting_kinds is not null;
-create index runs_parent on pgexec.runs (parent_run_id) where parent_run_id is not null;
+create index runs_parent on pgexec.runs (parent_run_id, parent_node_id) where parent_run_id is not null;
 
 -- The log: the source of truth. Primary key and head check are the fence.
 create table pgexec.run_log (
@@ -182,8 +202,11 @@ create table pgexec.signals (
   dedupe_key text,
   created_at timestamptz not null default now(),
   created_by text not null default session_user,
+  -- A hint that saves reading it again: what the run has consumed is in its log.
+  consumed_at timestamptz,
   unique (run_id, dedupe_key)
 );
+create index signals_unconsumed on pgexec.signals (run_id, signal_id) where consumed_at is null;
 
 -- Who lives. A row is true only while its session holds the replica's advisory lock.
 create table pgexec.replicas (
@@ -241,11 +264,20 @@ $$;
 revoke execute on function pgexec.wake_runs(uuid[]) from public;
 
 -- What a caller may not choose is set here: a new run is queued, free, and has its wake's id when it is due.
+-- A child run is made by who runs its parent: whoever may only insert cannot put a run into another one's tree.
 create function pgexec.runs_before_insert() returns trigger
 language plpgsql security definer
 set search_path = ''
 as $$
 begin
+  if new.parent_run_id is null then
+    new.parent_node_id := null;
+    new.depth := 0;
+    new.created_by := session_user;
+  elsif not has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), 'pgexec.runs', 'update') then
+    raise exception 'parent_run_id is set by the runtime: a node of kind "run" starts a child run'
+      using errcode = 'insufficient_privilege';
+  end if;
   new.run_id := coalesce(new.run_id, pgexec.uuid7());
   new.status := 'queued';
   new.owner := null;
@@ -257,10 +289,15 @@ begin
   new.result_seq := null;
   new.error := null;
   new.reason := null;
+  new.wanted := null;
+  new.wanted_reason := null;
+  new.input_tokens := 0;
+  new.output_tokens := 0;
+  new.cost_usd := 0;
+  new.nodes_done := 0;
   new.started_at := null;
   new.finished_at := null;
   new.created_at := now();
-  new.created_by := session_user;
   new.wake_job := case when new.run_at <= clock_timestamp() then nextval('pgexec.river_job_id_seq') end;
   return new;
 end
@@ -295,6 +332,7 @@ as $$
 begin
   new.created_at := now();
   new.created_by := session_user;
+  new.consumed_at := null;
   return new;
 end
 $$;
