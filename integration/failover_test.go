@@ -1,0 +1,256 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/internal/pgserver"
+	"github.com/pgexec/runtime/internal/pgtest"
+	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+// cluster is a primary with an asynchronous standby, and the address by which
+// replicas reach whatever server is the primary.
+type cluster struct {
+	t       *testing.T
+	proxy   *proxy
+	primary *pgserver.Server
+	standby *pgserver.Server
+}
+
+func newCluster(ctx context.Context, t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, primary: pgtest.Server(t, pgserver.Config{TCP: true})}
+	c.proxy = newProxy(t, address(c.primary))
+	c.exec(ctx, c.primary, "postgres", `create database app`)
+	c.exec(ctx, c.primary, "postgres", `alter database app set timezone to 'Asia/Kathmandu'`)
+	pool := c.pool(ctx)
+	if err := pgexec.Migrate(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func address(s *pgserver.Server) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port()))
+}
+
+// pool connects to the primary of the day.
+func (c *cluster) pool(ctx context.Context) *pgxpool.Pool {
+	c.t.Helper()
+	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: c.proxy.addr(), Path: "/app", RawQuery: "sslmode=disable&pool_max_conns=16"}
+	pool, err := pgxpool.New(ctx, u.String())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(pool.Close)
+	return pool
+}
+
+// exec runs one statement on a server itself.
+func (c *cluster) exec(ctx context.Context, s *pgserver.Server, database, statement string) {
+	c.t.Helper()
+	conn, err := pgx.Connect(ctx, s.URL(database))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		c.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func (c *cluster) addStandby(ctx context.Context) {
+	c.t.Helper()
+	standby, err := c.primary.Standby(ctx, pgserver.Config{TCP: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			c.t.Errorf("stop standby: %v", err)
+		}
+	})
+	c.standby = standby
+}
+
+// cutOff ends the standby's streaming: what commits from now on will be lost.
+func (c *cluster) cutOff(ctx context.Context) {
+	c.t.Helper()
+	c.exec(ctx, c.standby, "postgres", `alter system set primary_conninfo = ''`)
+	c.exec(ctx, c.standby, "postgres", `select pg_reload_conf()`)
+	conn, err := pgx.Connect(ctx, c.standby.URL("postgres"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for receiving := true; receiving; pause(ctx, c.t) {
+		if err := conn.QueryRow(ctx, `select exists (select from pg_stat_wal_receiver)`).Scan(&receiving); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// failOver loses the primary and makes the standby the new one.
+func (c *cluster) failOver(ctx context.Context) {
+	c.t.Helper()
+	c.proxy.pointTo("")
+	if err := c.primary.Shutdown(ctx, pgserver.Immediate); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.standby.Promote(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	c.primary, c.standby = c.standby, nil
+	c.proxy.pointTo(address(c.primary))
+}
+
+// G2 through failovers that lose the newest commits: runs whose last records,
+// claims or ends are gone go on from what is left. Every log that exists stays
+// a clean prefix with each node once, in whose place the replicas do not write
+// what they still had in memory, and every run that exists ends with the result
+// of the model.
+func TestReplicas_FailoverThatLosesCommits(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c := newCluster(ctx, t)
+	pool := c.pool(ctx)
+	for i := range 3 {
+		// Not left to the test's cleanup, before which the last server ends.
+		defer serve(t, c.pool(ctx), pgexec.Config{Kinds: planKinds(), Host: fmt.Sprintf("r%d", i), PoisonAfter: 1000})()
+	}
+	const rounds, runs = 2, 30
+	lost := 0
+	for range rounds {
+		c.addStandby(ctx)
+		for range runs {
+			insertPlan(ctx, t, pool)
+		}
+		// Half of the runs' work is replicated, some more is not.
+		more := growth(ctx, t, pool)
+		more(200)
+		c.cutOff(ctx)
+		insertPlan(ctx, t, pool)
+		more(200)
+		before := heads(ctx, t, pool)
+		c.failOver(ctx)
+		lost += missing(before, headsThroughOutage(ctx, t, pool))
+	}
+	if lost == 0 {
+		t.Error("no commit was lost: the test shows nothing")
+	}
+	t.Logf("%d records were lost in %d failovers", lost, rounds)
+	eventually(ctx, t, pool, `select not exists (select from pgexec.runs where status not in ('succeeded', 'failed', 'cancelled', 'paused'))`)
+	checkSurvivors(ctx, t, pool)
+}
+
+// planKinds runs plans as the replica processes do.
+func planKinds() *pgexec.Kinds {
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "step", runStep, nil)
+	return kinds
+}
+
+func insertPlan(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	_, err := pool.Exec(ctx, `
+		insert into pgexec.runs (kind, input)
+		values ('step', jsonb_build_object('shape', $1::text, 'seed', $2::bigint, 'index', 0))`,
+		shapeNames[rand.IntN(len(shapeNames))], rand.Int64N(1<<40))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// growth returns a function that waits until the logs together have grown by so many records more.
+func growth(ctx context.Context, t *testing.T, pool *pgxpool.Pool) func(records int) {
+	const count = `select count(*) from pgexec.run_log`
+	goal := query[int](ctx, t, pool, count)
+	return func(records int) {
+		goal += records
+		eventually(ctx, t, pool, `select count(*) >= $1 from pgexec.run_log`, goal)
+	}
+}
+
+const readHeads = `select run_id, max(seq) from pgexec.run_log group by run_id`
+
+// heads reads where each log ends.
+func heads(ctx context.Context, t *testing.T, pool *pgxpool.Pool) map[runlog.RunID]int64 {
+	t.Helper()
+	found, err := collectHeads(ctx, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func headsThroughOutage(ctx context.Context, t *testing.T, pool *pgxpool.Pool) map[runlog.RunID]int64 {
+	t.Helper()
+	for {
+		found, err := collectHeads(ctx, pool)
+		if err == nil {
+			return found
+		}
+		pause(ctx, t)
+	}
+}
+
+func collectHeads(ctx context.Context, pool *pgxpool.Pool) (map[runlog.RunID]int64, error) {
+	rows, err := pool.Query(ctx, readHeads)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[runlog.RunID]int64)
+	var id runlog.RunID
+	var head int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &head}, func() error {
+		found[id] = head
+		return nil
+	})
+	return found, err
+}
+
+// missing counts the records that are gone.
+func missing(before, after map[runlog.RunID]int64) int {
+	lost := 0
+	for id, head := range before {
+		lost += int(max(0, head-after[id]))
+	}
+	return lost
+}
+
+// checkSurvivors compares every run that is left with the model of its plan.
+func checkSurvivors(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	rows, err := pool.Query(ctx, `select run_id, input->>'shape', (input->>'seed')::bigint from pgexec.runs`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []insertedRun
+	var run insertedRun
+	if _, err := pgx.ForEachRow(rows, []any{&run.id, &run.shape, &run.seed}, func() error {
+		all = append(all, run)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var total tally
+	for _, run := range all {
+		total.add(checkRun(ctx, t, pool, run, nil))
+	}
+	t.Logf("%d runs are left, with %d nodes and %d claims", len(all), total.nodes, total.claims)
+	if n := query[int](ctx, t, pool, `select count(*) from pgexec.run_log l where not exists (select from pgexec.runs r where r.run_id = l.run_id)`); n != 0 {
+		t.Errorf("%d records are of runs that do not exist", n)
+	}
+}
