@@ -271,6 +271,9 @@ func TestDecode_SkipsUnknownFields(t *testing.T) {
 	unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 1<<28, protowire.BytesType), []byte("\xff\x00{"))
 	unknown = protowire.AppendFixed32(protowire.AppendTag(unknown, 55, protowire.Fixed32Type), 7)
 	unknown = protowire.AppendFixed64(protowire.AppendTag(unknown, 56, protowire.Fixed64Type), 7)
+	inner := protowire.AppendString(protowire.AppendTag(protowire.AppendTag(nil, 2, protowire.StartGroupType), 1, protowire.BytesType), "x")
+	inner = protowire.AppendTag(inner, 2, protowire.EndGroupType)
+	unknown = protowire.AppendGroup(protowire.AppendTag(unknown, 57, protowire.StartGroupType), 57, inner)
 	node := &pb.Node{Id: "n", Spawned: []*pb.NodeSpec{{Id: "s"}, {Id: "t"}}, Error: &pb.Error{Message: "m"}}
 	node.ProtoReflect().SetUnknown(unknown)
 	node.Error.ProtoReflect().SetUnknown(unknown)
@@ -304,7 +307,7 @@ func TestDecode_ADamagedRecordSaysSo(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
-		"\x00", "\x08", "\x0b", "\x0c", "\x0f", "\x0d\x01\x02\x03", "\x09\x01", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\x05ab",
+		"\x00", "\x08", "\x0b", "\x0c", "\x0b\x13\x14", "\x0f", "\x0d\x01\x02\x03", "\x09\x01", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\x05ab",
 		"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xff\xff\xff\xff\xff\xff\x01", "\x0a\x02\x0a\x05abcde",
 	} {
 		records = append(records, []byte(s))

@@ -115,6 +115,8 @@ declare
   body text := '';
   -- What is gathered of repeated fields, by field number.
   lists text[];
+  -- Groups that are open; nothing in one is known.
+  groups integer := 0;
   number integer;
   wire integer;
   type text;
@@ -143,7 +145,7 @@ begin
     end if;
     number := n >> 3;
     wire := n & 7;
-    type := fields[number][2];
+    type := case groups when 0 then fields[number][2] end;
 
     if wire = 0 or wire = 2 then
       -- A varint: the value, or its length.
@@ -216,6 +218,12 @@ begin
     elsif wire = 5 then
       pos := pos + 4;
       value := null;
+    elsif wire = 3 then
+      groups := groups + 1;
+      value := null;
+    elsif wire = 4 and groups > 0 then
+      groups := groups - 1;
+      value := null;
     else
       raise exception 'a field has wire type %', wire using errcode = 'data_corrupted';
     end if;
@@ -232,7 +240,7 @@ begin
       body := body || ',"' || fields[number][1] || '":' || value;
     end if;
   end loop;
-  if pos <> after then
+  if pos <> after or groups > 0 then
     raise exception 'a field is longer than its message' using errcode = 'data_corrupted';
   end if;
   if message = 'Payload' then
