@@ -17,6 +17,13 @@
 //   - Up after Down gives the schema that Up alone gives: TestDown_UpDownUpGivesTheSameSchema.
 //   - The database may have any name, and the role needs no more than CREATE on it, or an empty
 //     schema pgexec of its own: TestUp_DatabaseOfAnyName, TestUp_RoleWithCreateOnDatabase, TestUp_RoleThatOwnsTheSchema.
+//   - A run's wake is made in the transaction that inserts the run, one for each, with a right to INSERT and no other (G4):
+//     TestRunsInsert_MakesOneWakeInTheCallersTransaction, TestRunsInsert_TenThousandAtOnce, TestInsert_NeedsNoOtherRight.
+//   - A signal is in the inbox, and a parked run is woken by it, in the sender's transaction (G4): TestSignalsInsert_WakesAParkedRunOnce.
+//   - Making partitions never waits for a reader, and appends go on: TestEnsurePartitions_DoesNotWaitForAReader.
+//   - Any record, damaged ones and those of later versions included, and any payload is shown in SQL without an error
+//     (C29, G9): TestDecode_NeverAnError, TestDecode_SkipsUnknownFields, TestJSONLossy_ShowsWhatJSONBCannotHold.
+//   - decode shows every field of the record format: TestDecode_EveryFieldOfTheFormat.
 //   - A database that is not as this build needs it is refused with words that say what to do:
 //     TestCheck_SaysWhatToDo.
 package schema
