@@ -15,6 +15,8 @@ var (
 	// ErrOwnershipLost: the run belongs to another replica now; nothing this
 	// handler returns can be recorded (G3).
 	ErrOwnershipLost = executor.ErrOwnershipLost
+	// ErrCancelled: somebody cancelled the run, or one above it.
+	ErrCancelled = executor.ErrCancelled
 )
 
 // Errors of the client.

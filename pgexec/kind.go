@@ -80,6 +80,8 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 	switch {
 	case name == "" || len(name) > 128:
 		panic(fmt.Sprintf("pgexec: kind name %q must have 1 to 128 bytes", name))
+	case executor.IsWait(name):
+		panic(fmt.Sprintf("pgexec: kind %q is built in", name))
 	case k.byName[name] != nil:
 		panic(fmt.Sprintf("pgexec: kind %q is added twice", name))
 	case h == nil:

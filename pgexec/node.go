@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pgexec/runtime/pgexec/executor"
 	"github.com/pgexec/runtime/pgexec/graph"
@@ -44,7 +45,7 @@ func (n *Node) IdempotencyKey() string {
 }
 
 // HasKind reports whether this replica can run nodes of that kind.
-func (n *Node) HasKind(name string) bool { return n.kinds.byName[name] != nil }
+func (n *Node) HasKind(name string) bool { return n.kinds.byName[name] != nil || executor.IsWait(name) }
 
 // Parents returns the nodes this one was waiting for, in the order of its spec.
 func (n *Node) Parents() []*Ancestor { return ancestors(n.call.Node.Parents) }
@@ -85,6 +86,42 @@ func (n *Node) AddUsage(u Usage) {
 	n.usage.CostNanoUsd += u.CostNanoUSD
 }
 
+// Budget is what a run has spent and may still spend. A limit of 0 is no limit.
+type Budget struct {
+	// Spent is the sum over the nodes recorded so far, child runs included.
+	Spent Usage
+	Nodes int64
+	// Active is for how long the run has been owned by a replica.
+	Active time.Duration
+
+	MaxTokens, MaxCostNanoUSD, MaxNodes int64
+	MaxActive                           time.Duration
+	// UntilDeadline is the time left, at the start of the attempt; 0 without a deadline.
+	UntilDeadline time.Duration
+	// NearLimit reports that some limit is used up to the run's soft limit, 80 %
+	// unless the run says otherwise: time to wrap up.
+	NearLimit bool
+}
+
+// Budget returns the run's budget as of the start of this attempt.
+func (n *Node) Budget() Budget {
+	in := n.call.Budget
+	b := Budget{
+		Spent:          Usage{InputTokens: in.Spent.InputTokens, OutputTokens: in.Spent.OutputTokens, CostNanoUSD: in.Spent.CostNanoUSD},
+		Nodes:          in.Spent.Nodes,
+		Active:         in.Active,
+		MaxTokens:      in.Limits.MaxTokens,
+		MaxCostNanoUSD: in.Limits.MaxCostNanoUSD,
+		MaxNodes:       in.Limits.MaxNodes,
+		MaxActive:      time.Duration(in.Limits.MaxWallMs) * time.Millisecond,
+		NearLimit:      in.NearLimit(),
+	}
+	if in.Limits.DeadlineUs != 0 {
+		b.UntilDeadline = time.UnixMicro(in.Limits.DeadlineUs).Sub(in.Now)
+	}
+	return b
+}
+
 // Join says what a node needs of its parents.
 type Join int
 
@@ -111,6 +148,8 @@ type SpawnOpts struct {
 	// in it is replaced by that value from the output of the ancestor id when
 	// the node starts. The pointer is a JSON pointer (RFC 6901).
 	InputRefs bool
+	// Retry overrides the kind's policy for this node, field by field; zero fields leave it to the kind.
+	Retry RetryPolicy
 }
 
 // NodeRef names a node as a parent.
@@ -139,6 +178,13 @@ func (n *Node) Spawn(kind string, input any, opts *SpawnOpts) NodeRef {
 	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs}
 	if opts.Join == AllDone {
 		s.Join = pb.Join_JOIN_ALL_DONE
+	}
+	if opts.Retry != (RetryPolicy{}) {
+		s.Retry = &pb.RetryPolicy{
+			MaxAttempts:  uint32(max(opts.Retry.MaxAttempts, 0)),
+			MinBackoffUs: opts.Retry.MinBackoff.Microseconds(),
+			MaxBackoffUs: opts.Retry.MaxBackoff.Microseconds(),
+		}
 	}
 	for _, ref := range opts.After {
 		if ref.id == "" && (ref.index < 1 || ref.index > len(n.spawns)) {

@@ -38,6 +38,9 @@ type Config struct {
 	// Grace is how long a drain waits for nodes in flight before it cancels
 	// them with [ErrDraining]. Defaults to 25 s, of the 30 s that most platforms give.
 	Grace time.Duration
+	// Linger is how long a run that only waits stays in memory before it is
+	// parked. Defaults to 1 s.
+	Linger time.Duration
 	// Host and Version are shown in pgexec.replicas. Host defaults to the
 	// operating system's host name, Version to "dev".
 	Host, Version string
@@ -67,6 +70,9 @@ func (c Config) withDefaults(pool *pgxpool.Pool) Config {
 	if c.Grace == 0 {
 		c.Grace = 25 * time.Second
 	}
+	if c.Linger == 0 {
+		c.Linger = time.Second
+	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname() // an empty host is shown as such
 	}
@@ -86,8 +92,8 @@ func (c Config) validate() error {
 	case c.MaxHotRuns < 1 || c.MaxParallelPerRun < 1 || c.MaxParallel < 1 || c.PoisonAfter < 1:
 		return fmt.Errorf("pgexec: limits must be positive: MaxHotRuns %d, MaxParallelPerRun %d, MaxParallel %d, PoisonAfter %d",
 			c.MaxHotRuns, c.MaxParallelPerRun, c.MaxParallel, c.PoisonAfter)
-	case c.Grace < 0:
-		return fmt.Errorf("pgexec: Config.Grace %v must not be negative", c.Grace)
+	case c.Grace < 0 || c.Linger < 0:
+		return fmt.Errorf("pgexec: Config.Grace %v and Config.Linger %v must not be negative", c.Grace, c.Linger)
 	}
 	return nil
 }
@@ -136,6 +142,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 		MaxParallel:       c.MaxParallel,
 		PoisonAfter:       c.PoisonAfter,
 		Grace:             c.Grace,
+		Linger:            c.Linger,
 		Logger:            c.Logger,
 	})}, nil
 }

@@ -14,4 +14,14 @@ var (
 	ClientList string
 	//go:embed client_record.sql
 	ClientRecord string
+	//go:embed client_signal.sql
+	ClientSignal string
+	//go:embed client_cancel.sql
+	ClientCancel string
+	//go:embed client_pause.sql
+	ClientPause string
+	//go:embed client_resume.sql
+	ClientResume string
+	//go:embed client_retry.sql
+	ClientRetry string
 )

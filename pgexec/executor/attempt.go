@@ -26,7 +26,7 @@ type attempt struct {
 }
 
 // attempt runs in the node's own goroutine.
-func (r *run) attempt(launchCtx context.Context, n *graph.Node) {
+func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 	a := &attempt{node: n}
 	defer func() { r.mail.put(event{attempt: a}) }()
 	if err := r.x.acquire(launchCtx, n.Kind); err != nil {
@@ -41,7 +41,7 @@ func (r *run) attempt(launchCtx context.Context, n *graph.Node) {
 	}
 	defer cancel()
 	a.started = r.x.NowFunc()
-	result, err := r.call(ctx, kind, n)
+	result, err := r.call(ctx, kind, n, budget)
 	a.finished = r.x.NowFunc()
 	switch {
 	case err == nil:
@@ -54,7 +54,7 @@ func (r *run) attempt(launchCtx context.Context, n *graph.Node) {
 }
 
 // call resolves the input and calls the handler; a panic or a runtime.Goexit comes back as an error.
-func (r *run) call(ctx context.Context, kind *Kind, n *graph.Node) (result *Result, err error) {
+func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget) (result *Result, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -76,6 +76,7 @@ func (r *run) call(ctx context.Context, kind *Kind, n *graph.Node) (result *Resu
 		Node:    n,
 		Input:   input,
 		Attempt: n.Attempts + 1,
+		Budget:  budget,
 	})
 	returned = true
 	return result, err

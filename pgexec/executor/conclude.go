@@ -8,6 +8,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -18,7 +19,7 @@ const concludeTimeout = 10 * time.Second
 // conclude does in the database what the ending asks for. Whatever cannot be
 // done leaves the run with this owner; releasing it then is always safe, since
 // the statement names owner and epoch.
-func (r *run) conclude(workCtx context.Context, end ending) {
+func (r *Run) conclude(workCtx context.Context, end ending) {
 	if errors.Is(r.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
 		return // the session is gone; whoever finds it dead puts the run back
 	}
@@ -28,10 +29,13 @@ func (r *run) conclude(workCtx context.Context, end ending) {
 	switch end {
 	case endFinished:
 		err = r.finish(ctx)
+	case endCancelled:
+		err = r.finishCancelled(ctx)
 	case endPaused:
 		err = r.pause(ctx)
 	case endReleased, endLost:
 		err = r.release(ctx)
+	case endParked:
 	}
 	if err == nil {
 		return
@@ -45,10 +49,13 @@ func (r *run) conclude(workCtx context.Context, end ending) {
 }
 
 // finish appends the last record and sets the run's status in one statement.
-func (r *run) finish(ctx context.Context) error {
+func (r *Run) finish(ctx context.Context) error {
 	fin := &pb.Finished{Status: pb.RunStatus_RUN_STATUS_SUCCEEDED, AtUs: r.x.NowFunc().UnixMicro()}
 	params := runlog.FinishParams{Status: "succeeded"}
 	if failed := r.g.Failure(); failed != nil {
+		if err := r.cancelChildren(ctx); err != nil {
+			return err
+		}
 		fin.Status, params.Status = pb.RunStatus_RUN_STATUS_FAILED, "failed"
 		fin.Error, fin.ErrorNodeId = failed.Err, string(failed.ID)
 		params.Error = "node " + string(failed.ID) + ": " + failed.Err.GetMessage()
@@ -61,14 +68,53 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	params.Record = raw
-	if err := r.tail.Finish(ctx, params); err != nil {
+	if err := r.end(ctx, params); err != nil {
 		return err
 	}
 	r.log.Debug("run finished", "status", params.Status, "nodes", r.g.Len())
 	return nil
 }
 
-func (r *run) pause(ctx context.Context) error {
+// cancelChildren cancels the runs that this one, which failed, still waits for.
+// It comes before the end is recorded: after a crash in between it is done again.
+func (r *Run) cancelChildren(ctx context.Context) error {
+	for _, n := range r.g.Frontier() {
+		if n.Kind != KindRun {
+			continue
+		}
+		child := ChildID(r.claimed.RunID, n.ID)
+		if err := wake.CancelChild(ctx, r.x.Pool, child, "parent run "+r.claimed.RunID.String()+" failed"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end gives the run's row its last status, with what the run has spent.
+func (r *Run) end(ctx context.Context, params runlog.FinishParams) error {
+	spent := r.g.Usage()
+	params.InputTokens, params.OutputTokens = spent.InputTokens, spent.OutputTokens
+	params.CostNanoUSD, params.Nodes = spent.CostNanoUSD, spent.Nodes
+	return r.tail.Finish(ctx, params)
+}
+
+func (r *Run) finishCancelled(ctx context.Context) error {
+	message := "cancelled"
+	if r.reason != "" {
+		message = "cancelled: " + r.reason
+	}
+	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Finished{Finished: &pb.Finished{
+		Status: pb.RunStatus_RUN_STATUS_CANCELLED,
+		Error:  &pb.Error{Message: truncate(message, maxErrorMessage), Code: "cancelled"},
+		AtUs:   r.x.NowFunc().UnixMicro(),
+	}}})
+	if err != nil {
+		return err
+	}
+	return r.end(ctx, runlog.FinishParams{Record: raw, Status: "cancelled", Error: message})
+}
+
+func (r *Run) pause(ctx context.Context) error {
 	control := &pb.Control{
 		Kind:    pb.ControlKind_CONTROL_KIND_PAUSED,
 		Reason:  r.reason,
@@ -79,12 +125,13 @@ func (r *run) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.tail.Finish(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason})
+	r.log.Info("run paused", "reason", r.reason)
+	return r.end(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason})
 }
 
 // release gives the run back to the queue: with a wake, or, when only kinds
 // that this replica does not have are left, for a replica that has them.
-func (r *run) release(ctx context.Context) error {
+func (r *Run) release(ctx context.Context) error {
 	held := []ownership.Held{{RunID: r.claimed.RunID, Epoch: r.claimed.Epoch}}
 	var opts *ownership.ReleaseOpts
 	if kinds := r.missingKinds(); len(kinds) > 0 {
@@ -95,10 +142,11 @@ func (r *run) release(ctx context.Context) error {
 }
 
 // missingKinds returns the kinds of the frontier if this replica has none of them.
-func (r *run) missingKinds() []string {
+func (r *Run) missingKinds() []string {
 	if r.lost != nil || len(r.foreign) == 0 || len(r.queue) > 0 || len(r.timers) > 0 {
 		return nil
 	}
+	// What only waits, waits with the rest: a signal or a time is looked at again by whoever takes the run.
 	var kinds []string
 	seen := make(map[string]bool)
 	for _, n := range r.foreign {

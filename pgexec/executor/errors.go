@@ -16,6 +16,8 @@ var (
 	ErrDraining = errors.New("replica is draining: the node will run again on another replica")
 	// ErrOwnershipLost: this replica no longer owns the run, so nothing the handler returns can be recorded.
 	ErrOwnershipLost = errors.New("ownership lost: the run belongs to another replica now")
+	// ErrCancelled: somebody cancelled the run.
+	ErrCancelled = errors.New("run cancelled")
 	// ErrRunEnded: the run ended while the node was in flight.
 	ErrRunEnded = errors.New("run ended")
 )

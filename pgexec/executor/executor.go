@@ -23,7 +23,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
@@ -37,6 +36,8 @@ type Config struct {
 	MaxParallelPerRun, MaxParallel int
 	// PoisonAfter is the number of deaths of an owner without progress that pauses a run.
 	PoisonAfter int
+	// Linger is how long a run that only waits stays in memory before it is parked.
+	Linger time.Duration
 	// NowFunc is the database's clock.
 	NowFunc func() time.Time
 	Logger  *slog.Logger
@@ -62,17 +63,6 @@ func New(cfg Config) *Executor {
 		}
 	}
 	return x
-}
-
-// Drive executes one claimed run until it is finished, paused, released or
-// lost. When claimCtx ends no further node starts, and the run is released as
-// soon as its last node in flight is recorded. When workCtx ends its handlers
-// are cancelled with workCtx's cause and the run is released at once, or just
-// dropped if the cause is [ErrOwnershipLost].
-func (x *Executor) Drive(claimCtx, workCtx context.Context, claimed ownership.Claimed) {
-	r := newRun(x, claimed)
-	end := r.drive(claimCtx, workCtx)
-	r.conclude(workCtx, end)
 }
 
 // acquire waits for the slots that a node of this kind needs.

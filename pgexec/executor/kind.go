@@ -32,6 +32,21 @@ type RetryPolicy struct {
 	MinBackoff, MaxBackoff time.Duration
 }
 
+// override replaces the fields that a node's own policy sets.
+func (p RetryPolicy) override(own *pb.RetryPolicy) RetryPolicy {
+	if n := own.GetMaxAttempts(); n > 0 {
+		p.MaxAttempts = int(n)
+	}
+	if us := own.GetMinBackoffUs(); us > 0 {
+		p.MinBackoff = time.Duration(us) * time.Microsecond
+		p.MaxBackoff = max(p.MaxBackoff, p.MinBackoff)
+	}
+	if us := own.GetMaxBackoffUs(); us > 0 {
+		p.MaxBackoff = time.Duration(us) * time.Microsecond
+	}
+	return p
+}
+
 // Backoff returns the wait after the given failed attempt (from 1).
 func (p RetryPolicy) Backoff(attempt uint32) time.Duration {
 	d := p.MinBackoff
@@ -53,6 +68,7 @@ type Call struct {
 	// Input is the node's input with every reference resolved.
 	Input   *pb.Payload
 	Attempt uint32
+	Budget  Budget
 }
 
 // Result is what a handler that succeeded returns.
@@ -72,6 +88,8 @@ type Spawn struct {
 	Join      pb.Join
 	Input     *pb.Payload
 	InputRefs bool
+	// Retry overrides the kind's policy; nil leaves all to the kind.
+	Retry *pb.RetryPolicy
 }
 
 // Parent names a parent: another successor of the same result by its position

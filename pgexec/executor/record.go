@@ -10,7 +10,7 @@ import (
 )
 
 // finishAttempt turns what a handler returned into the record it leaves.
-func (r *run) finishAttempt(a *attempt) {
+func (r *Run) finishAttempt(a *attempt) {
 	switch {
 	case r.lost != nil:
 	case a.aborted:
@@ -24,7 +24,7 @@ func (r *run) finishAttempt(a *attempt) {
 
 // recordSuccess appends the node's record. What cannot be recorded (a successor
 // that makes no sense, an output over the limit) is that node's permanent error.
-func (r *run) recordSuccess(a *attempt) {
+func (r *Run) recordSuccess(a *attempt) {
 	node := r.nodeRecord(a)
 	node.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	node.Output = a.result.Output
@@ -40,13 +40,13 @@ func (r *run) recordSuccess(a *attempt) {
 	}
 }
 
-func (r *run) recordFailure(a *attempt) {
-	kind, made := r.x.Kinds[a.node.Kind], a.node.Attempts+1
-	if a.failure.Permanent || int(made) >= kind.Retry.MaxAttempts {
+func (r *Run) recordFailure(a *attempt) {
+	policy, made := r.x.Kinds[a.node.Kind].Retry.override(a.node.Retry), a.node.Attempts+1
+	if a.failure.Permanent || int(made) >= policy.MaxAttempts {
 		r.recordPermanent(a, a.failure)
 		return
 	}
-	wait := kind.Retry.Backoff(made)
+	wait := policy.Backoff(made)
 	if a.failure.RetryAfter > 0 {
 		wait = min(a.failure.RetryAfter, maxRetryAfter)
 	}
@@ -62,7 +62,7 @@ func (r *run) recordFailure(a *attempt) {
 	}}})
 }
 
-func (r *run) recordPermanent(a *attempt, f *Failure) {
+func (r *Run) recordPermanent(a *attempt, f *Failure) {
 	r.log.Info("node failed", "node_id", a.node.ID, "kind", a.node.Kind, "attempt", a.node.Attempts+1, "error", f)
 	node := r.nodeRecord(a)
 	node.Status = pb.NodeStatus_NODE_STATUS_FAILED
@@ -71,13 +71,13 @@ func (r *run) recordPermanent(a *attempt, f *Failure) {
 }
 
 // mustAppend appends a record that is small by construction.
-func (r *run) mustAppend(rec *pb.Record) {
+func (r *Run) mustAppend(rec *pb.Record) {
 	if err := r.append(rec); err != nil {
 		r.lose(err)
 	}
 }
 
-func (r *run) nodeRecord(a *attempt) *pb.Node {
+func (r *Run) nodeRecord(a *attempt) *pb.Node {
 	n := a.node
 	node := &pb.Node{
 		Id:         string(n.ID),
@@ -94,7 +94,7 @@ func (r *run) nodeRecord(a *attempt) *pb.Node {
 }
 
 // specs gives every successor its id and its parents; the default parent is the spawning node.
-func (r *run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
+func (r *Run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
 	ids := make([]graph.NodeID, len(spawns))
 	for i, s := range spawns {
 		if ids[i] = s.ID; s.ID == "" {
@@ -103,7 +103,7 @@ func (r *run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
 	}
 	specs := make([]*pb.NodeSpec, len(spawns))
 	for i, s := range spawns {
-		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs}
+		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry}
 		for _, p := range s.Parents {
 			id := p.ID
 			if id == "" {

@@ -8,27 +8,47 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
-// rehydrate rebuilds the graph from the log: the only time a hot run's log is
-// read. ok is false when the run cannot go on here.
-func (r *run) rehydrate(ctx context.Context) (end ending, ok bool) {
+// rehydrate rebuilds the graph from the log, the only time a hot run's log is
+// read, and takes in what has reached the run from outside. ok is false when
+// the run cannot go on here.
+func (r *Run) rehydrate(ctx context.Context) (end ending, ok bool) {
 	if r.claimed.Fresh {
 		if _, err := r.g.Apply(int64(r.claimed.Head), r.claimed.Record); err != nil {
 			return r.corrupt(err), false
 		}
-		return 0, true
+	} else if end, ok := r.retrying(ctx, "read the run's log", r.readLog); !ok {
+		return end, false
 	}
+	if end, ok := r.recordResumption(ctx); !ok {
+		return end, false
+	}
+	if r.claimed.Inbox > 0 {
+		if end, ok := r.retrying(ctx, "read the run's inbox", r.readInbox); !ok {
+			return end, false
+		}
+	}
+	if r.cancelled {
+		return endCancelled, false
+	}
+	return r.checkPoison()
+}
+
+// retrying repeats a read until it succeeds or the run has to be let go.
+func (r *Run) retrying(ctx context.Context, what string, read func(context.Context) error) (end ending, ok bool) {
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
-		err := r.readLog(ctx)
+		err := read(ctx)
 		switch {
 		case err == nil:
-			return r.checkPoison()
+			return 0, true
 		case isCorrupt(err):
 			return r.corrupt(err), false
+		case ctx.Err() == nil:
+			r.log.Warn(what+", trying again", "error", err)
 		}
-		r.log.Warn("read the run's log, trying again", "error", err)
 		select {
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), ErrOwnershipLost) {
@@ -37,11 +57,61 @@ func (r *run) rehydrate(ctx context.Context) (end ending, ok bool) {
 			return endReleased, false
 		case <-time.After(backoff):
 		}
-		r.g = graph.New(r.claimed.Kind, &pb.Payload{Value: &pb.Payload_Json{Json: r.claimed.Input}})
 	}
 }
 
-func (r *run) readLog(ctx context.Context) error {
+func (r *Run) readInbox(ctx context.Context) error {
+	in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, nil, nil)
+	if err == nil {
+		r.takeIn(&in)
+	}
+	return err
+}
+
+// recordResumption appends what a claim of a paused or failed run means: a
+// person resumed or retried it. Deriving this from the log makes it safe to repeat.
+func (r *Run) recordResumption(ctx context.Context) (end ending, ok bool) {
+	control := &pb.Control{AtUs: r.x.NowFunc().UnixMicro()}
+	switch {
+	case r.g.Finished() != nil:
+		control.Kind = pb.ControlKind_CONTROL_KIND_RETRIED
+		for _, n := range r.g.Failures() {
+			control.NodeIds = append(control.NodeIds, string(n.ID))
+		}
+	case r.g.Paused():
+		control.Kind = pb.ControlKind_CONTROL_KIND_RESUMED
+	default:
+		return 0, true
+	}
+	rec := &pb.Record{Body: &pb.Record_Control{Control: control}}
+	raw, err := runlog.Encode(rec)
+	if err != nil {
+		return r.corrupt(err), false
+	}
+	type answer struct {
+		seq runlog.Seq
+		err error
+	}
+	done := make(chan answer, 1)
+	r.tail.Append(raw, func(seq runlog.Seq, err error) { done <- answer{seq, err} })
+	select {
+	case <-ctx.Done():
+		r.lost = context.Cause(ctx)
+		return endLost, false
+	case a := <-done:
+		if a.err == nil {
+			_, a.err = r.g.Apply(int64(a.seq), rec)
+		}
+		if a.err != nil {
+			r.lose(a.err)
+			return endLost, false
+		}
+	}
+	return 0, true
+}
+
+func (r *Run) readLog(ctx context.Context) error {
+	r.g = graph.New(r.claimed.Kind, &pb.Payload{Value: &pb.Payload_Json{Json: r.claimed.Input}})
 	return runlog.Read(ctx, r.x.Pool, r.claimed.RunID, 0, func(seq runlog.Seq, rec *pb.Record) error {
 		_, err := r.g.Apply(int64(seq), rec)
 		return err
@@ -55,14 +125,14 @@ func isCorrupt(err error) bool {
 }
 
 // corrupt pauses a run whose log this build cannot replay: going on could only do harm.
-func (r *run) corrupt(err error) ending {
+func (r *Run) corrupt(err error) ending {
 	r.log.Error("the run's log cannot be replayed; the run is paused", "error", err)
 	r.reason = fmt.Sprintf("the log cannot be replayed: %v", err)
 	return endPaused
 }
 
 // checkPoison stops a run whose owners keep dying without any progress (C18).
-func (r *run) checkPoison() (end ending, ok bool) {
+func (r *Run) checkPoison() (end ending, ok bool) {
 	deaths := r.g.DeathsWithoutProgress()
 	if deaths < r.x.PoisonAfter {
 		return 0, true

@@ -9,6 +9,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -22,17 +23,21 @@ type ending int
 const (
 	// endFinished: nothing is left to run, or a failure ends the run.
 	endFinished ending = iota
+	// endCancelled: somebody cancelled the run.
+	endCancelled
+	// endPaused: the run stops until a person resumes it.
+	endPaused
+	// endParked: the run waits, owned by nobody; it is parked already.
+	endParked
 	// endReleased: the run goes on elsewhere.
 	endReleased
 	// endLost: the run is not ours, or cannot be known to be.
 	endLost
-	// endPaused: the run stops until a person resumes it.
-	endPaused
 )
 
-// run is a hot run. All fields belong to the owner goroutine; handlers and
-// flushers reach it through the mailbox only.
-type run struct {
+// Run is a hot run. All fields belong to the owner goroutine; handlers,
+// flushers and whoever pokes it reach it through the mailbox only.
+type Run struct {
 	x       *Executor
 	claimed ownership.Claimed
 	log     *slog.Logger
@@ -49,12 +54,28 @@ type run struct {
 	queue       []*graph.Node // ready, not started
 	foreign     []*graph.Node // ready, of kinds this replica does not have
 	timers      map[*graph.Node]*time.Timer
+	waits       map[*graph.Node]*wait
 	inFlight    int
 	unconfirmed int // records sent to the log whose commit is not known yet
+	busy        int // statements in the background
+
+	// What is known from outside: the inbox of the run's row, as of inbox.Seen.
+	inbox     wake.Inbox
+	limits    wake.Limits
+	taken     map[int64]bool // signals whose consumption is on the way to the log
+	consumed  []int64        // signals whose consumption committed, to be marked at the next look
+	looking   bool
+	lookAgain bool
+
 	draining    bool
+	parked      bool
+	cancelled   bool
 	lost        error
-	reason      string // of a pause
+	pauseReason string // a person or a limit wants the run paused
+	reason      string // of the end
 	suspects    []graph.NodeID
+	giveUp      <-chan time.Time
+	linger      *time.Timer
 }
 
 // event is what reaches the owner goroutine; exactly one field group is set.
@@ -62,12 +83,17 @@ type event struct {
 	attempt  *attempt    // a handler returned
 	appended *pb.Record  // a record committed, or did not
 	seq      runlog.Seq  // with appended
-	err      error       // with appended
-	due      *graph.Node // a backoff is over
+	due      *graph.Node // a backoff or a wait is over
+	inbox    *wake.Inbox // a look came back
+	childOf  *wait       // a child was started, or was not
+	poke     *int64      // the inbox may have changed
+	linger   bool        // the run has been idle for a while
+	err      error       // with appended, inbox, childOf
 }
 
-func newRun(x *Executor, claimed ownership.Claimed) *run {
-	return &run{
+// Open returns the claimed run, for [Run.Drive] to execute.
+func (x *Executor) Open(claimed ownership.Claimed) *Run {
+	return &Run{
 		x:       x,
 		claimed: claimed,
 		log:     x.Logger.With("run_id", claimed.RunID, "epoch", int64(claimed.Epoch)),
@@ -75,11 +101,23 @@ func newRun(x *Executor, claimed ownership.Claimed) *run {
 		tail:    x.Writer.Open(claimed.RunID, x.ReplicaID, claimed.Epoch, claimed.Head),
 		mail:    newMailbox[event](),
 		timers:  make(map[*graph.Node]*time.Timer),
+		waits:   make(map[*graph.Node]*wait),
+		taken:   make(map[int64]bool),
+		limits:  claimed.Limits,
 	}
 }
 
+// Drive executes the run until it is finished, cancelled, paused, parked,
+// released or lost. When claimCtx ends no further node starts, and the run is
+// let go as soon as its last node in flight is recorded. When workCtx ends its
+// handlers are cancelled with workCtx's cause and the run is let go at once, or
+// just dropped if the cause is [ErrOwnershipLost].
+func (r *Run) Drive(claimCtx, workCtx context.Context) {
+	r.conclude(workCtx, r.drive(claimCtx, workCtx))
+}
+
 // drive rehydrates the run and executes it until there is a reason to stop.
-func (r *run) drive(claimCtx, workCtx context.Context) ending {
+func (r *Run) drive(claimCtx, workCtx context.Context) ending {
 	r.ctx, r.cancel = context.WithCancelCause(workCtx)
 	defer r.cancel(ErrRunEnded)
 	r.launchCtx, r.stopLaunch = context.WithCancel(r.ctx)
@@ -90,18 +128,22 @@ func (r *run) drive(claimCtx, workCtx context.Context) ending {
 		return end
 	}
 	r.enqueue(r.g.Frontier())
+	if len(r.childNodes()) > 0 {
+		r.look()
+	}
 	return r.loop(claimCtx, workCtx)
 }
 
 // loop is the owner goroutine's: it applies what committed, launches what
 // became ready, and stops when nothing is in flight and nothing may start.
-func (r *run) loop(claimCtx, workCtx context.Context) ending {
+func (r *Run) loop(claimCtx, workCtx context.Context) ending {
 	claimDone, workDone := claimCtx.Done(), workCtx.Done()
-	var giveUp <-chan time.Time
 	for {
 		r.launch()
 		if r.settled() {
-			return r.verdict()
+			if end, ok := r.verdict(); ok {
+				return end
+			}
 		}
 		select {
 		case <-r.mail.ready:
@@ -117,23 +159,32 @@ func (r *run) loop(claimCtx, workCtx context.Context) ending {
 			if cause := context.Cause(workCtx); errors.Is(cause, ErrOwnershipLost) {
 				r.lost = cause
 			}
-			giveUp = time.After(cancelGrace)
-		case <-giveUp:
+			r.giveUp = time.After(cancelGrace)
+		case <-r.giveUp:
 			r.log.Warn("handlers ignore their cancelled context; the run goes on without them", "in_flight", r.inFlight)
-			if r.lost != nil {
-				return endLost
-			}
-			return endReleased
+			return r.abandoned()
 		}
 	}
 }
 
-func (r *run) drain() {
+// abandoned says what becomes of a run whose handlers do not return.
+func (r *Run) abandoned() ending {
+	switch {
+	case r.lost != nil:
+		return endLost
+	case r.cancelled && r.unconfirmed == 0:
+		return endCancelled
+	default:
+		return endReleased
+	}
+}
+
+func (r *Run) drain() {
 	r.draining = true
 	r.stopLaunch()
 }
 
-func (r *run) handle(e event) {
+func (r *Run) handle(e event) {
 	switch {
 	case e.attempt != nil:
 		r.inFlight--
@@ -142,14 +193,35 @@ func (r *run) handle(e event) {
 		r.unconfirmed--
 		r.committed(e.seq, e.appended, e.err)
 	case e.due != nil:
-		delete(r.timers, e.due)
-		r.queue = append(r.queue, e.due)
+		r.timeCame(e.due)
+	case e.inbox != nil:
+		r.busy--
+		r.received(e.inbox, e.err)
+	case e.childOf != nil:
+		r.busy--
+		r.childStarted(e.childOf, e.err)
+	case e.poke != nil:
+		r.poked(*e.poke)
+	case e.linger:
+		r.lingered()
+	}
+}
+
+// timeCame is called when a backoff or a wait is over.
+func (r *Run) timeCame(n *graph.Node) {
+	if w := r.waits[n]; w != nil {
+		r.timeOut(w)
+		return
+	}
+	if _, ok := r.timers[n]; ok {
+		delete(r.timers, n)
+		r.enqueue([]*graph.Node{n})
 	}
 }
 
 // append sends a record to the log. Nothing that depends on it happens before
 // its commit comes back through the mailbox.
-func (r *run) append(rec *pb.Record) error {
+func (r *Run) append(rec *pb.Record) error {
 	raw, err := runlog.Encode(rec)
 	if err != nil {
 		return err
@@ -162,7 +234,7 @@ func (r *run) append(rec *pb.Record) error {
 }
 
 // committed applies a record that is durable now and queues what it made ready.
-func (r *run) committed(seq runlog.Seq, rec *pb.Record, err error) {
+func (r *Run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 	if err != nil {
 		r.lose(err)
 		return
@@ -182,74 +254,97 @@ func (r *run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 	if failed := rec.GetAttemptFailed(); failed != nil {
 		ready = append(ready, r.g.Node(graph.NodeID(failed.NodeId)))
 	}
+	if node := rec.GetNode(); node != nil {
+		r.forget(r.g.Node(graph.NodeID(node.Id)), node)
+	}
 	r.enqueue(ready)
 }
 
-// enqueue queues ready nodes in their order; those in a backoff wait for its end.
-func (r *run) enqueue(ready []*graph.Node) {
+// enqueue queues ready nodes in their order; those in a backoff wait for its
+// end, and those whose kind is to wait begin to.
+func (r *Run) enqueue(ready []*graph.Node) {
 	for _, n := range ready {
-		switch wait := r.backoffLeft(n); {
+		switch left := r.backoffLeft(n); {
+		case r.cancelled || r.lost != nil:
+		case IsWait(n.Kind):
+			r.beginWait(n)
 		case r.x.Kinds[n.Kind] == nil:
 			r.foreign = append(r.foreign, n)
-		case wait > 0:
-			r.timers[n] = time.AfterFunc(wait, func() { r.mail.put(event{due: n}) })
+		case left > 0:
+			r.timers[n] = r.after(left, n)
 		default:
 			r.queue = append(r.queue, n)
 		}
 	}
 }
 
-func (r *run) backoffLeft(n *graph.Node) time.Duration {
+func (r *Run) backoffLeft(n *graph.Node) time.Duration {
 	if n.NotBefore == 0 {
 		return 0
 	}
 	return time.UnixMicro(n.NotBefore).Sub(r.x.NowFunc())
 }
 
-// launch starts every queued node that the run's own limit allows. A run that
-// is draining, lost or failing starts nothing more.
-func (r *run) launch() {
-	if r.stopping() {
+// launch starts every queued node that the run's own limits allow. A run that
+// is to stop starts nothing more.
+func (r *Run) launch() {
+	if len(r.queue) == 0 || r.stopping() {
 		return
 	}
 	started := 0
 	for _, n := range r.queue {
-		if r.inFlight >= r.x.MaxParallelPerRun {
+		if r.inFlight >= r.maxParallel() || r.limitReached() != "" {
 			break
 		}
 		started++
 		r.inFlight++
-		go r.attempt(r.launchCtx, n)
+		go r.attempt(r.launchCtx, n, r.budget())
 	}
 	r.queue = r.queue[started:]
 }
 
-func (r *run) stopping() bool {
-	return r.draining || r.lost != nil || r.g.Failure() != nil
-}
-
-// settled reports that nothing is in flight and nothing will start here.
-func (r *run) settled() bool {
-	if r.inFlight > 0 || (r.unconfirmed > 0 && r.lost == nil) {
-		return false
+func (r *Run) maxParallel() int {
+	if r.limits.MaxParallel > 0 {
+		return min(int(r.limits.MaxParallel), r.x.MaxParallelPerRun)
 	}
-	return r.stopping() || (len(r.queue) == 0 && len(r.timers) == 0)
+	return r.x.MaxParallelPerRun
 }
 
-// verdict says what becomes of a run that stopped.
-func (r *run) verdict() ending {
+func (r *Run) stopping() bool {
+	return r.draining || r.cancelled || r.pauseReason != "" || r.lost != nil || r.g.Failure() != nil
+}
+
+// settled reports that nothing is in flight.
+func (r *Run) settled() bool {
+	return r.inFlight == 0 && (r.unconfirmed == 0 || r.lost != nil)
+}
+
+// verdict says what becomes of a run with nothing in flight; ok is false if it stays.
+func (r *Run) verdict() (end ending, ok bool) {
 	switch {
 	case r.lost != nil:
-		return endLost
+		return endLost, true
+	case r.cancelled:
+		return endCancelled, true
 	case r.g.Failure() != nil, r.g.Done():
-		return endFinished
+		return endFinished, true
+	case r.pauseReason != "":
+		r.reason = r.pauseReason
+		return endPaused, true
+	case len(r.queue) > 0 && !r.draining:
+		if r.reason = r.limitReached(); r.reason != "" {
+			return endPaused, true
+		}
+		return 0, false
+	case len(r.queue) == 0 && len(r.waits)+len(r.timers) > 0:
+		return r.idle()
 	default:
-		return endReleased
+		return endReleased, true
 	}
 }
 
 // lose stops everything: the log did not take a record, so memory is not to be trusted.
-func (r *run) lose(err error) {
+func (r *Run) lose(err error) {
 	if r.lost != nil {
 		return
 	}
@@ -262,8 +357,16 @@ func (r *run) lose(err error) {
 	r.log.Error("run dropped: its record was refused", "error", err)
 }
 
-func (r *run) stopTimers() {
+func (r *Run) stopTimers() {
 	for _, t := range r.timers {
 		t.Stop()
+	}
+	for _, w := range r.waits {
+		if w.timer != nil {
+			w.timer.Stop()
+		}
+	}
+	if r.linger != nil {
+		r.linger.Stop()
 	}
 }

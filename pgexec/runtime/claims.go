@@ -18,14 +18,15 @@ const (
 	slotWait = 500 * time.Millisecond
 	// claimTimeout bounds one claiming transaction.
 	claimTimeout = 10 * time.Second
-	// auditInterval is the time between two looks for runs that the database
-	// says are ours and memory does not know.
-	auditInterval = 2 * time.Second
+	// pollInterval is the time between two looks at the rows of all owned runs:
+	// for news of which the notification was lost, and for runs that the
+	// database says are ours and memory does not know.
+	pollInterval = 500 * time.Millisecond
 )
 
 // claimLoop turns wakes into claims. One goroutine makes all claims of the
 // replica, many runs in one transaction: while one is in progress the next
-// gathers. The audit runs in the same goroutine, so that it never sees a claim
+// gathers. The poll runs in the same goroutine, so that it never sees a claim
 // half made.
 type claimLoop struct {
 	inc      *incarnation
@@ -94,16 +95,16 @@ func (c *claimLoop) takeSlot(ctx context.Context) bool {
 
 // run is the one goroutine that claims.
 func (c *claimLoop) run(ctx context.Context) {
-	audit := time.NewTicker(auditInterval)
-	defer audit.Stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case req := <-c.requests:
 			c.claim(ctx, c.gather(req))
-		case <-audit.C:
-			c.audit(ctx)
+		case <-poll.C:
+			c.poll(ctx)
 		}
 	}
 }
@@ -165,7 +166,8 @@ func (c *claimLoop) answer(requests []claimRequest, outcome wake.Outcome) {
 // start hands a claimed run to its owner goroutine, with the slot its wake took.
 func (c *claimLoop) start(claimed ownership.Claimed) {
 	c.inc.log.Debug("run claimed", "run_id", claimed.RunID, "epoch", int64(claimed.Epoch))
-	c.hot.add(claimed.RunID, claimed.Epoch)
+	run := c.inc.exec.Open(claimed)
+	c.hot.add(claimed.RunID, hotRun{claimed.Epoch, run})
 	c.inc.rt.hot.Add(1)
 	c.inc.runs.Go(func() {
 		defer func() {
@@ -173,18 +175,19 @@ func (c *claimLoop) start(claimed ownership.Claimed) {
 			c.inc.rt.hot.Add(-1)
 			<-c.slots
 		}()
-		c.inc.exec.Drive(c.inc.claimCtx, c.inc.workCtx, claimed)
+		run.Drive(c.inc.claimCtx, c.inc.workCtx)
 	})
 }
 
-// audit releases runs that the database says are ours but that are not in
-// memory: a claim whose answer was lost, a run whose release failed.
-func (c *claimLoop) audit(ctx context.Context) {
+// poll tells hot runs what their rows say of their inboxes. It also releases
+// runs that the database says are ours but that are not in memory: a claim
+// whose answer was lost, a run whose release failed.
+func (c *claimLoop) poll(ctx context.Context) {
 	owned, err := ownership.Owned(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID())
 	if err != nil {
-		return // the session or the next audit will tell
+		return // the session or the next poll will tell
 	}
-	stray := c.hot.missing(owned)
+	stray := c.hot.tell(owned)
 	if len(stray) == 0 {
 		return
 	}

@@ -3,42 +3,63 @@ package runtime
 import (
 	"sync"
 
+	"github.com/pgexec/runtime/pgexec/executor"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
-// hotSet holds the runs in memory with the epoch they were claimed at.
-type hotSet struct {
-	mu   sync.Mutex
-	runs map[runlog.RunID]runlog.Epoch
+// hotRun is a run in memory with the epoch it was claimed at.
+type hotRun struct {
+	epoch runlog.Epoch
+	run   *executor.Run
 }
 
-func newHotSet() *hotSet { return &hotSet{runs: make(map[runlog.RunID]runlog.Epoch)} }
+// hotSet holds the runs in memory.
+type hotSet struct {
+	mu   sync.Mutex
+	runs map[runlog.RunID]hotRun
+}
 
-func (h *hotSet) add(id runlog.RunID, epoch runlog.Epoch) {
+func newHotSet() *hotSet { return &hotSet{runs: make(map[runlog.RunID]hotRun)} }
+
+func (h *hotSet) add(id runlog.RunID, run hotRun) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.runs[id] = epoch
+	h.runs[id] = run
 }
 
 // remove forgets a run, unless it has been claimed again meanwhile.
 func (h *hotSet) remove(id runlog.RunID, epoch runlog.Epoch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.runs[id] == epoch {
+	if h.runs[id].epoch == epoch {
 		delete(h.runs, id)
 	}
 }
 
-// missing returns those of held that are not in memory.
-func (h *hotSet) missing(held []ownership.Held) []ownership.Held {
+// poke tells runs that something may have come in for them.
+func (h *hotSet) poke(ids []runlog.RunID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var out []ownership.Held
-	for _, run := range held {
-		if h.runs[run.RunID] != run.Epoch {
-			out = append(out, run)
+	for _, id := range ids {
+		if hot, ok := h.runs[id]; ok {
+			hot.run.Poke(0)
 		}
 	}
-	return out
+}
+
+// tell gives hot runs the version of their inbox and returns what of held is not in memory.
+func (h *hotSet) tell(held []ownership.Held) (stray []ownership.Held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, row := range held {
+		hot, ok := h.runs[row.RunID]
+		switch {
+		case !ok || hot.epoch != row.Epoch:
+			stray = append(stray, row)
+		case row.Inbox > 0:
+			hot.run.Poke(row.Inbox)
+		}
+	}
+	return stray
 }

@@ -59,10 +59,12 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		MaxParallelPerRun: cfg.MaxParallelPerRun,
 		MaxParallel:       cfg.MaxParallel,
 		PoisonAfter:       cfg.PoisonAfter,
+		Linger:            cfg.Linger,
 		NowFunc:           session.Now,
 		Logger:            log,
 	})
 	inc.claims = newClaimLoop(inc)
+	rt.hotSet.Store(inc.claims.hot)
 	return inc
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/executor"
 	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
 // Config configures a replica. Package pgexec documents and defaults the fields.
@@ -40,6 +41,7 @@ type Config struct {
 	MaxParallel       int
 	PoisonAfter       int
 	Grace             time.Duration
+	Linger            time.Duration
 	Logger            *slog.Logger
 }
 
@@ -64,6 +66,8 @@ type Runtime struct {
 	cfg   Config
 	state atomic.Int32
 	hot   atomic.Int64
+	// hotSet is that of the current incarnation.
+	hotSet atomic.Pointer[hotSet]
 }
 
 // New returns a replica that [Runtime.Run] starts.
@@ -96,6 +100,13 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
+// poke hands the news that the session heard to the runs in memory.
+func (r *Runtime) poke(ids []runlog.RunID) {
+	if hot := r.hotSet.Load(); hot != nil {
+		hot.poke(ids)
+	}
+}
+
 // open opens the session. Only a first failure is final: after that the
 // database is known to have worked and is waited for.
 func (r *Runtime) open(ctx context.Context, first bool) (*incarnation, error) {
@@ -104,6 +115,7 @@ func (r *Runtime) open(ctx context.Context, first bool) (*incarnation, error) {
 			ConnConfig:  r.cfg.SessionConn,
 			Info:        r.cfg.Info,
 			HotRunsFunc: r.HotRuns,
+			ControlFunc: r.poke,
 			Logger:      r.cfg.Logger,
 		})
 		if err == nil {

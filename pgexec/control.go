@@ -1,0 +1,163 @@
+package pgexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgexec/runtime/sql"
+)
+
+// Kinds of nodes that every replica has. They wait, without a goroutine and
+// without keeping the run in memory.
+const (
+	// KindSleep waits for a duration or until a time; see [SleepInput]. Its output is null.
+	KindSleep = "sleep"
+	// KindSignal waits for a signal; see [SignalInput]. Its output is the signal's payload.
+	KindSignal = "signal"
+	// KindRun executes a child run, on any replica; see [RunInput]. Its output
+	// is the child's result; it fails if the child does.
+	KindRun = "run"
+)
+
+// SleepInput is the input of a node of [KindSleep]: one of the two. A time that
+// is past ends the wait at once.
+type SleepInput struct {
+	// For is a duration in Go's form, such as "90s" or "24h", from the moment the node became ready.
+	For string `json:"for,omitempty"`
+	// Until is a time on the database's clock.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// SignalInput is the input of a node of [KindSignal].
+type SignalInput struct {
+	// Name is the signal to wait for. A signal sent before the wait began counts.
+	Name string `json:"name"`
+	// Timeout is a duration in Go's form from the moment the node became ready. Without one the wait has no end.
+	Timeout string `json:"timeout,omitempty"`
+	// Default is the output at the timeout. Without one the node then fails with code "timeout".
+	Default json.RawMessage `json:"default,omitempty"`
+}
+
+// RunInput is the input of a node of [KindRun]. The child's limits never exceed
+// what its parent has left when the child starts.
+type RunInput struct {
+	Kind       string     `json:"kind"`
+	Input      any        `json:"input,omitempty"`
+	MaxTokens  int64      `json:"max_tokens,omitempty"`
+	MaxCostUSD float64    `json:"max_cost_usd,omitempty"`
+	MaxNodes   int64      `json:"max_nodes,omitempty"`
+	MaxWallMs  int64      `json:"max_wall_ms,omitempty"`
+	Deadline   *time.Time `json:"deadline,omitempty"`
+}
+
+// ErrRunEnded: the run has ended, so nothing can reach or change it any more.
+var ErrRunEnded = errors.New("run has ended")
+
+// execer is a pool or a transaction.
+type execer interface {
+	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
+}
+
+// SignalOpts are the optional parts of a signal.
+type SignalOpts struct {
+	// NodeID addresses the signal to one waiting node; without it any wait of that name may consume it.
+	NodeID NodeID
+	// DedupeKey makes Signal safe to repeat: a second signal to the run with the same key is not sent.
+	DedupeKey string
+}
+
+// Signal sends a message to a run, durably: it is consumed exactly once,
+// by a wait that has begun or by one that will (G4). It returns
+// [ErrRunNotFound] or [ErrRunEnded] if nothing can consume it.
+func (c *Client) Signal(ctx context.Context, id RunID, name string, payload any, opts *SignalOpts) error {
+	return c.signal(ctx, c.pool, id, name, payload, opts)
+}
+
+// SignalTx is Signal in the caller's transaction.
+func (c *Client) SignalTx(ctx context.Context, tx pgx.Tx, id RunID, name string, payload any, opts *SignalOpts) error {
+	return c.signal(ctx, tx, id, name, payload, opts)
+}
+
+func (c *Client) signal(ctx context.Context, db execer, id RunID, name string, payload any, opts *SignalOpts) error {
+	if opts == nil {
+		opts = &SignalOpts{}
+	}
+	raw, err := encodeJSON(payload)
+	if err != nil {
+		return fmt.Errorf("payload of signal %q: %w", name, err)
+	}
+	var signalID int64
+	err = db.QueryRow(ctx, sql.ClientSignal, id, name, string(raw), orNil(string(opts.NodeID)), orNil(opts.DedupeKey)).Scan(&signalID)
+	if err != nil {
+		return fmt.Errorf("signal run %s: %w", id, controlError(startError(err)))
+	}
+	return nil
+}
+
+// Cancel asks for the end of a run and of all runs below it, wherever they
+// are: handlers in flight are cancelled with [ErrCancelled] within a second,
+// whole trees included. It returns what the database answered, "cancelling", or
+// [ErrRunEnded] if the run had ended, which changes nothing.
+func (c *Client) Cancel(ctx context.Context, id RunID, reason string) (string, error) {
+	return c.control(ctx, sql.ClientCancel, "cancel", id, orNil(reason))
+}
+
+// Pause stops a run and those below it between nodes: what is in flight
+// finishes and is recorded, nothing more starts until [Client.Resume].
+func (c *Client) Pause(ctx context.Context, id RunID, reason string) (string, error) {
+	return c.control(ctx, sql.ClientPause, "pause", id, orNil(reason))
+}
+
+// ResumeOpts raise limits. Adding to a limit that the run does not have changes nothing.
+type ResumeOpts struct {
+	AddTokens  int64
+	AddCostUSD float64
+	AddNodes   int
+	AddWall    time.Duration
+	// Deadline replaces the run's deadline.
+	Deadline time.Time
+}
+
+// Resume continues a paused run exactly where it stopped (G7), with limits raised if asked for.
+func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string, error) {
+	if opts == nil {
+		opts = &ResumeOpts{}
+	}
+	return c.control(ctx, sql.ClientResume, "resume", id, orNil(opts.AddTokens), orNil(opts.AddCostUSD),
+		orNil(opts.AddNodes), orNil(opts.AddWall.Milliseconds()), orNil(opts.Deadline))
+}
+
+// Retry runs the failed nodes of a failed run again, and goes on from there.
+// Nothing that succeeded runs again, and nothing in the log changes.
+func (c *Client) Retry(ctx context.Context, id RunID) (string, error) {
+	return c.control(ctx, sql.ClientRetry, "retry", id)
+}
+
+func (c *Client) control(ctx context.Context, statement, verb string, id RunID, args ...any) (string, error) {
+	var answer string
+	if err := c.pool.QueryRow(ctx, statement, append([]any{id}, args...)...).Scan(&answer); err != nil {
+		return "", fmt.Errorf("%s run %s: %w", verb, id, controlError(err))
+	}
+	return answer, nil
+}
+
+// controlError names the refusals that callers branch on.
+func controlError(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "23503": // foreign_key_violation
+		return fmt.Errorf("%w: %s", ErrRunNotFound, pg.Message)
+	case "55000": // object_not_in_prerequisite_state
+		return fmt.Errorf("%w: %s", ErrRunEnded, pg.Message)
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package executor
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+const (
+	// maxDepth bounds how deep runs nest; a run that nobody else's node started has depth 0.
+	maxDepth = 8
+	// statementTimeout bounds each statement a run makes beside its appends.
+	statementTimeout = 10 * time.Second
+)
+
+// ChildID derives the id of a node's child run: the same however often the node
+// is started, so that a repeated start is the same child. It keeps the parent's
+// time prefix, so that a tree of runs lives in one partition of the log.
+func ChildID(parent runlog.RunID, node graph.NodeID) runlog.RunID {
+	sum := sha256.Sum256(append(parent[:], node...))
+	var id runlog.RunID
+	copy(id[:], sum[:])
+	copy(id[:6], parent[:6])
+	id[6] = id[6]&0x0f | 0x80 // version 8: an id of the application's own making
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+func checkRunInput(input []byte) error {
+	var in runInput
+	if err := strict(input, &in); err != nil {
+		return err
+	}
+	switch {
+	case in.Kind == "":
+		return errors.New(`"kind" is missing: the kind of the child run`)
+	case in.MaxTokens < 0 || in.MaxCostUSD < 0 || in.MaxNodes < 0 || in.MaxWallMs < 0:
+		return errors.New("a limit is negative")
+	}
+	return nil
+}
+
+// startChild makes the child run of a run node, in the background.
+func (r *Run) startChild(w *wait, input []byte) {
+	if r.claimed.Depth >= maxDepth {
+		r.failWait(w, &Failure{Err: fmt.Errorf("runs nest %d deep already; no child is started", maxDepth), Code: "too_deep"})
+		return
+	}
+	var in runInput
+	if err := strict(input, &in); err != nil {
+		r.failWait(w, &Failure{Err: err, Code: "bad_input"})
+		return
+	}
+	params := wake.ChildParams{
+		ParentID:     r.claimed.RunID,
+		Owner:        r.x.ReplicaID,
+		Epoch:        r.claimed.Epoch,
+		ParentNodeID: string(w.node.ID),
+		ChildID:      w.child,
+		Kind:         in.Kind,
+		Input:        in.Input,
+		Limits:       r.leftFor(in.limits()),
+		Depth:        r.claimed.Depth + 1,
+		Priority:     r.claimed.Priority,
+	}
+	r.inBackground(func(ctx context.Context) event {
+		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
+	})
+}
+
+// inBackground runs a statement outside of the owner goroutine; its event comes through the mailbox.
+func (r *Run) inBackground(f func(context.Context) event) {
+	r.busy++
+	go func() {
+		ctx, cancel := context.WithTimeout(r.ctx, statementTimeout)
+		defer cancel()
+		r.mail.put(f(ctx))
+	}()
+}
+
+// childStarted looks for the child's end, which may be there already; a child
+// that could not be started is tried again.
+func (r *Run) childStarted(w *wait, err error) {
+	switch {
+	case err == nil:
+		r.look()
+	case errors.Is(err, runlog.ErrFenced):
+		r.look() // not ours any more, or being cancelled: the inbox tells which
+		r.retryChild(w)
+	default:
+		r.log.Warn("start child run, trying again", "node_id", w.node.ID, "error", err)
+		r.retryChild(w)
+	}
+}
+
+// retryChild starts the child again in a moment: the wait is due, and begins anew.
+func (r *Run) retryChild(w *wait) {
+	delete(r.waits, w.node)
+	r.timers[w.node] = r.after(time.Second, w.node)
+}
+
+// matchChildren ends the waits whose child runs have ended.
+func (r *Run) matchChildren() {
+	for _, c := range r.inbox.Children {
+		n := r.g.Node(graph.NodeID(c.NodeID))
+		w := r.waits[n]
+		if w == nil || w.ending || n.Kind != KindRun || c.RunID != w.child {
+			continue
+		}
+		end := &pb.Node{
+			ChildRunId: c.RunID.String(),
+			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD},
+		}
+		if c.Status == "succeeded" {
+			end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: orNull(c.Result)}}
+			r.endWait(w, end)
+			continue
+		}
+		f := &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status}
+		end.Status, end.Error = pb.NodeStatus_NODE_STATUS_FAILED, f.proto(true)
+		r.log.Info("node failed", "node_id", n.ID, "kind", n.Kind, "error", f)
+		if err := r.appendWait(w, end); err != nil {
+			r.lose(err)
+		}
+	}
+}
+
+func orNull(json []byte) []byte {
+	if json == nil {
+		return []byte("null")
+	}
+	return json
+}

@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/wake"
+)
+
+// idle is the verdict on a run that only waits: it stays in memory for a
+// little while, or until its next time if that is near, and is then parked. A
+// drain parks it at once, so that no other replica has to take it over to do the same.
+func (r *Run) idle() (end ending, ok bool) {
+	switch {
+	case r.parked || r.draining && r.park():
+		return endParked, true
+	case r.draining:
+		return endReleased, true
+	case r.busy > 0: // a look or a child's start will tell more
+		return 0, false
+	case len(r.foreign) > 0:
+		return endReleased, true
+	case r.linger == nil:
+		r.linger = time.AfterFunc(r.x.Linger, func() { r.mail.put(event{linger: true}) })
+	}
+	return 0, false
+}
+
+// lingered parks the run if it still only waits, and not for a near time.
+func (r *Run) lingered() {
+	r.linger = nil
+	if r.stopping() || !r.settled() || r.busy > 0 || len(r.queue)+len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
+		return
+	}
+	if due := r.nextDueUs(); due != 0 && r.until(due) < r.x.Linger {
+		return
+	}
+	if r.parked = r.park(); !r.parked {
+		r.look()
+	}
+}
+
+// park gives up ownership if nothing has reached the run since the last look.
+func (r *Run) park() bool {
+	for _, w := range r.waits {
+		if w.ending {
+			return false
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), statementTimeout)
+	defer cancel()
+	parked, err := wake.Park(ctx, r.x.Pool, wake.ParkParams{
+		RunID:  r.claimed.RunID,
+		Owner:  r.x.ReplicaID,
+		Epoch:  r.claimed.Epoch,
+		Inbox:  max(r.inbox.Seen, r.claimed.Inbox),
+		DueUs:  r.nextDueUs(),
+		Reason: r.waitReason(),
+	})
+	if err != nil {
+		r.log.Warn("park run", "error", err)
+		return false
+	}
+	return parked
+}
+
+// waitReason says for people what the run waits for.
+func (r *Run) waitReason() string {
+	const most = 5
+	var parts []string
+	for _, n := range slices.SortedFunc(maps.Keys(r.waits), byID) {
+		switch w := r.waits[n]; n.Kind {
+		case KindSleep:
+			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
+		case KindSignal:
+			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name))
+		case KindRun:
+			parts = append(parts, fmt.Sprintf("%s waits for run %s", n.ID, w.child))
+		}
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(r.timers), byID) {
+		parts = append(parts, fmt.Sprintf("%s is tried again at %s", n.ID, utc(n.NotBefore)))
+	}
+	if len(parts) > most {
+		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func byID(a, b *graph.Node) int { return strings.Compare(string(a.ID), string(b.ID)) }
+
+func utc(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }

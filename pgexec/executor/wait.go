@@ -1,0 +1,271 @@
+package executor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// Kinds of nodes that wait. They have no handler and no goroutine: the owner
+// goroutine ends them when what they wait for is there.
+const (
+	KindSleep  = "sleep"
+	KindSignal = "signal"
+	KindRun    = "run"
+)
+
+// IsWait reports whether nodes of that kind wait instead of run.
+func IsWait(kind string) bool {
+	return kind == KindSleep || kind == KindSignal || kind == KindRun
+}
+
+// sleepInput is the input of a sleep node: one of the two.
+type sleepInput struct {
+	For   *duration  `json:"for"`
+	Until *time.Time `json:"until"`
+}
+
+// signalInput is the input of a signal node. Without a timeout it waits for
+// ever; at the timeout it ends with the default, or fails if there is none.
+type signalInput struct {
+	Name    string          `json:"name"`
+	Timeout *duration       `json:"timeout"`
+	Default json.RawMessage `json:"default"`
+}
+
+// runInput is the input of a run node: a child run with limits of its own.
+type runInput struct {
+	Kind       string          `json:"kind"`
+	Input      json.RawMessage `json:"input"`
+	MaxTokens  int64           `json:"max_tokens"`
+	MaxCostUSD float64         `json:"max_cost_usd"`
+	MaxNodes   int64           `json:"max_nodes"`
+	MaxWallMs  int64           `json:"max_wall_ms"`
+	Deadline   *time.Time      `json:"deadline"`
+}
+
+// duration reads Go's text form of a duration, as in "1h30m".
+type duration time.Duration
+
+func (d *duration) UnmarshalJSON(raw []byte) error {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return fmt.Errorf("a duration is text such as \"90s\" or \"24h\", not %s", raw)
+	}
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is no duration such as \"90s\" or \"24h\"", text)
+	}
+	*d = duration(v)
+	return nil
+}
+
+// wait is a node that waits.
+type wait struct {
+	node *graph.Node
+	// dueUs is when time alone ends the wait, on the database's clock; 0 for never.
+	dueUs  int64
+	timer  *time.Timer
+	signal signalInput  // of a signal node
+	child  runlog.RunID // of a run node
+	// ending: its record is on the way to the log.
+	ending bool
+}
+
+// beginWait starts a wait; bad input fails the node at once.
+func (r *Run) beginWait(n *graph.Node) {
+	w := &wait{node: n}
+	input, err := resolveInput(n)
+	if err == nil {
+		err = r.prepare(w, input.GetJson())
+	}
+	if err != nil {
+		r.failWait(w, &Failure{Err: fmt.Errorf("input of %s: %w", n.Kind, err), Code: "bad_input"})
+		return
+	}
+	r.waits[n] = w
+	switch {
+	case n.Kind == KindRun:
+		r.startChild(w, input.GetJson())
+	case n.Kind == KindSignal && r.match(w):
+	case w.dueUs != 0:
+		w.timer = r.after(r.until(w.dueUs), n)
+	}
+}
+
+// prepare reads the input and works out when the wait is over.
+func (r *Run) prepare(w *wait, input []byte) error {
+	switch w.node.Kind {
+	case KindSleep:
+		var in sleepInput
+		if err := strict(input, &in); err != nil {
+			return err
+		}
+		switch {
+		case (in.For == nil) == (in.Until == nil):
+			return errors.New(`give either "for", a duration, or "until", a time`)
+		case in.For != nil:
+			w.dueUs = dueUs(w.node, *in.For)
+		default:
+			w.dueUs = max(in.Until.UnixMicro(), 1)
+		}
+	case KindSignal:
+		if err := strict(input, &w.signal); err != nil {
+			return err
+		}
+		if w.signal.Name == "" {
+			return errors.New(`"name" is missing: the name of the signal to wait for`)
+		}
+		if w.signal.Timeout != nil {
+			w.dueUs = dueUs(w.node, *w.signal.Timeout)
+		}
+	case KindRun:
+		w.child = ChildID(r.claimed.RunID, w.node.ID)
+		return checkRunInput(input)
+	}
+	return nil
+}
+
+// dueUs counts a length from the moment the log made the node ready, so that it
+// is the same on every replica.
+func dueUs(n *graph.Node, d duration) int64 {
+	return max(n.ReadyUs+time.Duration(d).Microseconds(), 1)
+}
+
+// strict decodes JSON and refuses fields it does not know.
+func strict(raw []byte, dst any) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	return dec.Decode(dst)
+}
+
+func (r *Run) until(us int64) time.Duration { return time.UnixMicro(us).Sub(r.x.NowFunc()) }
+
+// after tells the owner goroutine when a node's time has come.
+func (r *Run) after(d time.Duration, n *graph.Node) *time.Timer {
+	return time.AfterFunc(d, func() { r.mail.put(event{due: n}) })
+}
+
+// timeOut ends a wait whose time has come.
+func (r *Run) timeOut(w *wait) {
+	switch {
+	case w.ending || r.lost != nil || r.cancelled:
+	case r.until(w.dueUs) > 0: // the estimate of the database's clock has moved
+		w.timer = r.after(r.until(w.dueUs), w.node)
+	case w.node.Kind == KindSleep:
+		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: []byte("null")}}})
+	case w.signal.Default != nil:
+		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: w.signal.Default}}})
+	default:
+		r.failWait(w, &Failure{
+			Err:  fmt.Errorf("no signal %q within %v", w.signal.Name, time.Duration(*w.signal.Timeout)),
+			Code: "timeout",
+		})
+	}
+}
+
+// matchAll gives the known signals to the waits, in the order in which the
+// waits began and the signals were sent.
+func (r *Run) matchAll() {
+	for _, n := range r.g.Frontier() {
+		if w := r.waits[n]; w != nil && n.Kind == KindSignal && !w.ending {
+			r.match(w)
+		}
+	}
+}
+
+// match ends a wait with the first signal that fits: one of its name that is
+// addressed to it or to nobody in particular. A signal's consumption and the
+// end of the node are one record.
+func (r *Run) match(w *wait) bool {
+	for _, s := range r.inbox.Signals {
+		if s.Name != w.signal.Name || (s.NodeID != "" && s.NodeID != string(w.node.ID)) {
+			continue
+		}
+		if r.taken[s.ID] || r.g.Consumed(s.ID) {
+			continue
+		}
+		r.taken[s.ID] = true
+		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
+		return true
+	}
+	return false
+}
+
+// endWait appends the record of a wait that ended well.
+func (r *Run) endWait(w *wait, end *pb.Node) {
+	end.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
+	if err := r.appendWait(w, end); err != nil {
+		r.failWait(w, &Failure{Err: err, Code: "record_too_large"})
+	}
+}
+
+func (r *Run) failWait(w *wait, f *Failure) {
+	r.log.Info("node failed", "node_id", w.node.ID, "kind", w.node.Kind, "error", f)
+	end := &pb.Node{Status: pb.NodeStatus_NODE_STATUS_FAILED, Error: f.proto(true)}
+	if err := r.appendWait(w, end); err != nil {
+		r.lose(err)
+	}
+}
+
+func (r *Run) appendWait(w *wait, end *pb.Node) error {
+	w.ending = true
+	node := r.nodeRecord(&attempt{node: w.node, finished: r.x.NowFunc()})
+	node.StartedUs = w.node.ReadyUs
+	node.Status, node.Output, node.Error = end.Status, end.Output, end.Error
+	node.SignalId, node.ChildRunId, node.Usage = end.SignalId, end.ChildRunId, end.Usage
+	return r.append(&pb.Record{Body: &pb.Record_Node{Node: node}})
+}
+
+// forget drops a wait whose record committed.
+func (r *Run) forget(n *graph.Node, rec *pb.Node) {
+	w := r.waits[n]
+	if w == nil {
+		return
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	delete(r.waits, n)
+	if id := rec.GetSignalId(); id != 0 {
+		r.consumed = append(r.consumed, id)
+	}
+}
+
+// nextDueUs returns the earliest time at which time alone moves the run; 0 for never.
+func (r *Run) nextDueUs() int64 {
+	var next int64
+	earlier := func(us int64) {
+		if us != 0 && (next == 0 || us < next) {
+			next = us
+		}
+	}
+	for _, w := range r.waits {
+		earlier(w.dueUs)
+	}
+	for n := range r.timers {
+		earlier(n.NotBefore)
+	}
+	return next
+}
+
+// limitsOf reads the limits a run node asks for its child.
+func (in *runInput) limits() wake.Limits {
+	l := wake.Limits{
+		MaxTokens:      in.MaxTokens,
+		MaxCostNanoUSD: int64(in.MaxCostUSD * 1e9),
+		MaxNodes:       in.MaxNodes,
+		MaxWallMs:      in.MaxWallMs,
+	}
+	if in.Deadline != nil {
+		l.DeadlineUs = in.Deadline.UnixMicro()
+	}
+	return l
+}
