@@ -33,10 +33,11 @@ func startDemo(t *testing.T, args ...string) (p *process, tmp string) {
 		}
 		t.Skip(err)
 	}
-	// Not t.TempDir: its name is too long for a socket's path, and only its owner may enter.
+	// Not t.TempDir: its name is too long for a socket's path, and a server that runs as
+	// another user, because this one is root, can do nothing in it.
 	tmp, err := os.MkdirTemp("", "pgexec-demo-")
 	if err == nil {
-		err = os.Chmod(tmp, 0o755)
+		err = os.Chmod(tmp, 0o777|os.ModeSticky)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ printed; some replica that has the kind executes it.
 With --wait, the result goes to standard output when the run has ended, and the
 exit code is that of "pgexec run wait".`,
 		Example: `  pgexec run start graph --input @graph.json
-  pgexec run start sql --input '{"query": "select now()"}' --wait`,
+  pgexec run start sql --input '{"sql": "select now()"}' --wait`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error { return a.runStart(cmd.Context(), given[0], s) },
 	}

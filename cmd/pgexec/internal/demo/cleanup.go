@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
+
+// drainLimit bounds the wait for a replica without runs.
+const drainLimit = 5 * time.Second
 
 // cleanUp takes away all that the demo has made, in the reverse order, and returns
 // what the demo ended with. A database that is to be kept stays, unless the demo
@@ -20,6 +24,9 @@ func (d *demo) cleanUp(ctx context.Context, err error) error {
 	}
 	var faults []error
 	for _, p := range d.processes {
+		if d.cfg.Keep && !interrupted {
+			p.drain(drainLimit) // a database that stays shall not list replicas that do not
+		}
 		faults = append(faults, p.end())
 	}
 	if d.stopWatch != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // process is a replica: a child that runs `pgexec serve`.
@@ -64,6 +65,17 @@ func (p *process) signal(sig syscall.Signal) error {
 		return fmt.Errorf("send %s to replica %s: %w", sig, p.name, err)
 	}
 	return nil
+}
+
+// drain asks the process to end in order, and waits for that only so long.
+func (p *process) drain(limit time.Duration) {
+	if p.signal(syscall.SIGTERM) != nil {
+		return // it has ended already
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
+	}
 }
 
 // end kills the process, if it is still there, and waits for it.

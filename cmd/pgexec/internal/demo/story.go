@@ -112,10 +112,13 @@ func (p *progress) claimed(by *actor, claim *pb.Claim) string {
 	if former == nil {
 		return ""
 	}
-	if claim.GetDeadReplicaId() == 0 {
+	switch {
+	case claim.GetDeadReplicaId() == 0:
 		return fmt.Sprintf("%s goes on with %s, handed over by %s", by.name, p.name, former.name)
+	case former.fate != fateKilled:
+		return fmt.Sprintf("%s goes on with %s, lost by %s", by.name, p.name, former.name)
 	}
-	after := time.UnixMicro(claim.GetAtUs()).Sub(former.stopped)
+	after := time.UnixMicro(claim.GetAtUs()).Sub(former.stopped).Round(time.Millisecond)
 	return fmt.Sprintf("%s goes on with %s, %d ms after the death of %s", by.name, p.name, after.Milliseconds(), former.name)
 }
 

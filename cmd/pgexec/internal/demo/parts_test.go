@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A result looks as psql prints it.
+func TestResult_PrintsAsPsqlDoes(t *testing.T) {
+	t.Parallel()
+	fields := []pgconn.FieldDescription{{Name: "name", DataTypeOID: pgtype.TextOID}, {Name: "n", DataTypeOID: pgtype.Int8OID}}
+	r := newResult(fields, [][][]byte{{[]byte("häuser"), []byte("12")}, {nil, []byte("7")}})
+	var out strings.Builder
+	r.print(&out)
+	want := `  name  | n
+--------+----
+ häuser | 12
+        |  7
+(2 rows)
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	if r.value(1, "n") != "7" || r.value(2, "n") != "" || r.value(0, "none") != "" {
+		t.Error("a value is not found, or found where there is none")
+	}
+	one := newResult(fields[:1], [][][]byte{{[]byte("x")}})
+	out.Reset()
+	one.print(&out)
+	if !strings.HasSuffix(out.String(), "(1 row)\n") {
+		t.Errorf("got %s", out.String())
+	}
+}
+
+func TestWithDatabase_BothFormsOfAddress(t *testing.T) {
+	t.Parallel()
+	for server, want := range map[string]string{
+		"postgres://u:p@h:5432/x?sslmode=disable":    "h 5432 new",
+		"postgresql://u@/x?host=/tmp&dbname=y":       "/tmp 5432 new",
+		"host=h port=1 dbname=x user=u password='p'": "h 1 new",
+		"postgres://h": "h 5432 new",
+	} {
+		address, err := withDatabase(server, "new")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := pgconn.ParseConfig(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join([]string{cfg.Host, strconv.Itoa(int(cfg.Port)), cfg.Database}, " "); got != want {
+			t.Errorf("%s: got %s, want %s", server, got, want)
+		}
+	}
+}
+
+// The service gives a repeated call the same answer, and counts it.
+func TestService_CountsRepeatedCalls(t *testing.T) {
+	t.Parallel()
+	s, err := startService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	call := func(key string) (r reply) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/turn", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first, again, other := call("run/a"), call("run/a"), call("run/b")
+	if first != again || first == other || !strings.HasPrefix(first.Answer, "turn ") {
+		t.Errorf("answers %v, %v, %v", first, again, other)
+	}
+	if keys, calls := s.counts(); keys != 2 || calls != 3 {
+		t.Errorf("%d keys, %d calls, want 2 and 3", keys, calls)
+	}
+}
+
+// Every graph of the demo holds what its plan says.
+func TestPlans_CountTheirNodes(t *testing.T) {
+	t.Parallel()
+	all, err := plans("http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2*runsOfEachShape {
+		t.Errorf("%d runs", len(all))
+	}
+	for _, p := range all {
+		var input struct{ Nodes []node }
+		if err := json.Unmarshal(p.input, &input); err != nil {
+			t.Fatal(err)
+		}
+		if len(input.Nodes)+1 != p.nodes {
+			t.Errorf("%s has %d nodes, its plan says %d", p.name, len(input.Nodes)+1, p.nodes)
+		}
+	}
+}
+
+func TestNoServerError_SaysWhatToInstall(t *testing.T) {
+	t.Parallel()
+	err := &NoServerError{Local: errors.New("none"), Docker: errors.New("there is no docker command")}
+	for _, words := range []string{"apt-get install postgresql", "brew install", "Docker (there is no docker command)", "--database-url"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("%q lacks %q", err, words)
+		}
+	}
+}
+
+// A verdict is only good if the queries say so.
+func TestVerdict_JudgesByTheQueries(t *testing.T) {
+	t.Parallel()
+	answer := func(columns string, rows ...string) *result {
+		r := &result{columns: strings.Fields(columns)}
+		for _, row := range rows {
+			r.rows = append(r.rows, strings.Fields(row))
+		}
+		return r
+	}
+	s := newTestStory()
+	s.actors[0].fate, s.actors[1].fate = fateKilled, fateDrained
+	const runs, sums = "status runs", "nodes duplicates gaps"
+	for _, c := range []struct {
+		runs, sums *result
+		fault      string
+	}{
+		{answer(runs, "succeeded 1"), answer(sums, "2 0 0"), ""},
+		{answer(runs, "failed 1"), answer(sums, "2 0 0"), "succeeded"},
+		{answer(runs, "succeeded 1", "failed 1"), answer(sums, "2 0 0"), "succeeded"},
+		{answer(runs, "succeeded 1"), answer(sums, "2 1 0"), "recorded twice"},
+		{answer(runs, "succeeded 1"), answer(sums, "2 0 1"), "gaps"},
+		{answer(runs, "succeeded 1"), answer(sums, "1 0 0"), "want 2"},
+	} {
+		d := &demo{cfg: Config{Out: t.Output()}, story: s, service: &service{}}
+		err := d.verdict(c.runs, answer("run"), c.sums)
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%v %v: %v, want %q", c.runs.rows, c.sums.rows, err, c.fault)
+		}
+	}
+}
