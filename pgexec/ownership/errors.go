@@ -43,10 +43,6 @@ func lostRace(err error) bool {
 	return false
 }
 
-// outcomeUnknown reports whether a statement may have committed although it
-// returned err: the server did not answer.
-func outcomeUnknown(err error) bool { return sqlState(err) == "" && !pgconn.SafeToRetry(err) }
-
 func sqlState(err error) string {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {

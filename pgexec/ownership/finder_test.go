@@ -164,38 +164,6 @@ func TestFinder_LockedRowIsLeftForLater(t *testing.T) {
 	}
 }
 
-// A claim that is still in flight when its replica dies is not left behind: the
-// burial waits for its end, in passes, and then puts the run back.
-func TestFinder_ClaimInFlight(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.open()
-	w := b.start()
-	b.terminate(s)
-	tx, err := b.pool.Begin(b.ctx) // what the claim does, stopped in the middle
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(b.ctx, `select from pgexec.replicas where replica_id = $1 for key share skip locked`, int32(s.ID())); err != nil {
-		t.Fatal(err)
-	}
-	finder := b.finder()
-	if buried, err := finder.Pass(b.ctx); err != nil || len(buried) != 0 {
-		t.Fatalf("buried %v while a claim is in flight, error %v", buried, err)
-	}
-	if _, err := tx.Exec(b.ctx, `update pgexec.runs set owner = $2, status = 'running', epoch = 1, wake_job = null where run_id = $1`,
-		w.RunID, int32(s.ID())); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(b.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if buried := b.buryOne(finder); len(buried.Runs) != 1 {
-		t.Fatalf("buried %+v", buried)
-	}
-}
-
 // An owner whose row somebody deleted by hand is listed again and buried.
 func TestFinder_UnlistedOwner(t *testing.T) {
 	t.Parallel()

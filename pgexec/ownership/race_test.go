@@ -1,0 +1,245 @@
+package ownership_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+// A last append of the former owner that commits while the claim is on its way
+// keeps its place in the log; the claim goes behind it.
+func TestClaim_LastAppendWinsItsPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.open(), b.open()
+	w := b.start()
+	b.claim(b.claimer(first), w, "claimed")
+	b.terminate(first)
+	tx, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(b.ctx, `insert into pgexec.run_log values ($1, 2, $2)`, w.RunID, b.nodeRecord(first.ID(), "last")); err != nil {
+		t.Fatal(err)
+	}
+	claimed := make(chan ownership.ClaimResult, 1)
+	go func() {
+		res, err := b.claimer(second).Claim(b.ctx, []ownership.Want{{RunID: w.RunID}})
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- res
+	}()
+	b.eventually("the claim meets the append", func() bool {
+		return value[int](b, `select count(*) from pg_locks where locktype = 'transactionid' and not granted
+			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0
+	})
+	if err := tx.Commit(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if res := <-claimed; len(res.Claimed) != 1 || res.Claimed[0].Head != 3 || res.Claimed[0].Epoch != 2 {
+		t.Fatalf("result %+v", res)
+	}
+	if n := b.checkLog(w.RunID); n != 2 {
+		t.Errorf("%d claims", n)
+	}
+}
+
+// A claim whose connection ends before its commit has claimed nothing, and says so.
+func TestClaim_ConnectionEndsBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.open()
+	w := b.start()
+	b.exec(`create function public.doom() returns trigger language plpgsql as $$
+		begin
+			if current_setting('application_name') = 'doomed' then
+				perform pg_terminate_backend(pg_backend_pid());
+			end if;
+			return new;
+		end $$`)
+	b.exec(`create trigger doom before insert on pgexec.run_log for each row execute function public.doom()`)
+	cfg, err := pgxpool.ParseConfig(b.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doomed := true
+	cfg.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		if doomed { // the first connection; the question what became of the claim takes another
+			conn.RuntimeParams["application_name"] = "doomed"
+		}
+		doomed = false
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	c := ownership.NewClaimer(ownership.ClaimerConfig{Pool: pool, ReplicaID: s.ID(), Info: b.info(), Logger: b.log()})
+
+	b.claim(c, w, "busy")
+	b.wantRun(w.RunID, "queued owner - epoch 0 wake yes orphaned by -")
+	b.wantJob(w.WakeJob, "available")
+	b.claim(c, w, "claimed")
+}
+
+// C34: indexes are built concurrently, which waits for every transaction that
+// is open, while replicas claim, release, die and are buried; nobody waits for
+// an advisory lock, and nothing deadlocks.
+func TestNothingWaits_IndexBuildsConcurrently(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wants := b.startMany(200)
+	ctx, stop := context.WithCancel(b.ctx)
+	defer stop()
+	var all sync.WaitGroup
+	for range 2 {
+		finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Interval: 5 * time.Millisecond, Logger: b.log()})
+		all.Go(func() { finder.Run(ctx) })
+	}
+	for range 3 {
+		all.Go(func() { b.comeAndGo(ctx, wants) })
+	}
+	waits := 0
+	all.Go(func() { waits = b.countWaits(ctx) })
+
+	conn, err := pgx.ConnectConfig(b.ctx, b.connConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for i, table := range []string{"runs", "replicas", "river_job", "run_log_default"} {
+		name := fmt.Sprintf("extra_%d", i)
+		for _, statement := range []string{
+			fmt.Sprintf("create index concurrently %s on pgexec.%s ((1))", name, table),
+			"drop index concurrently pgexec." + name,
+		} {
+			ctx, cancel := context.WithTimeout(b.ctx, patience)
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
+			}
+			cancel()
+		}
+	}
+	stop()
+	all.Wait()
+	if waits > 0 {
+		t.Errorf("%d times somebody waited for an advisory lock", waits)
+	}
+	if n := value[int](b, `select deadlocks from pg_stat_database where datname = current_database()`); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+	for _, w := range wants[:10] {
+		b.checkLog(w.RunID)
+	}
+}
+
+// comeAndGo is the life of replicas that claim what they can, give half of it
+// back, and die.
+func (b *bundle) comeAndGo(ctx context.Context, wants []ownership.Want) {
+	for ctx.Err() == nil {
+		s, err := ownership.Open(b.ctx, ownership.SessionConfig{ConnConfig: b.connConfig(), Info: b.info(), Logger: b.log()})
+		if err != nil {
+			b.t.Error(err)
+			return
+		}
+		res, err := b.claimer(s).Claim(b.ctx, wants)
+		if err != nil {
+			b.t.Error(err)
+		}
+		half := res.Claimed[:len(res.Claimed)/2]
+		if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(half...), nil); err != nil {
+			b.t.Error(err)
+		}
+		if _, err := b.pool.Exec(b.ctx, `select pg_terminate_backend(backend_pid) from pgexec.replicas where replica_id = $1`, int32(s.ID())); err != nil {
+			b.t.Error(err)
+		}
+		_ = s.Close(b.ctx) // its session has been ended
+	}
+}
+
+// countWaits samples the locks that somebody waits for.
+func (b *bundle) countWaits(ctx context.Context) (waits int) {
+	for ctx.Err() == nil {
+		var n int
+		err := b.pool.QueryRow(b.ctx, `select count(*) from pg_locks where locktype = 'advisory' and not granted
+			and database = (select oid from pg_database where datname = current_database())`).Scan(&n)
+		if err != nil {
+			b.t.Error(err)
+			return waits
+		}
+		waits += n
+	}
+	return waits
+}
+
+// The same run is claimed, released, lost and found again by several replicas
+// at once for a while; whatever the order, its log is clean (G1, G2, G3).
+func TestClaim_ReleasesAndDeathsLeaveCleanLogs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wants := b.startMany(5)
+	finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Interval: time.Millisecond, Logger: b.log()})
+	ctx, stop := context.WithCancel(b.ctx)
+	defer stop()
+	var found, all sync.WaitGroup
+	found.Go(func() { finder.Run(ctx) })
+	for n := range 3 {
+		all.Go(func() {
+			for round := range 10 {
+				b.oneLife(wants, fmt.Sprintf("%d-%d", n, round), round%2 == 0)
+			}
+		})
+	}
+	all.Wait()
+	stop()
+	found.Wait()
+	for _, w := range wants {
+		b.checkLog(w.RunID)
+	}
+}
+
+// oneLife claims, appends to each run, and releases or dies with appends in flight.
+func (b *bundle) oneLife(wants []ownership.Want, name string, dies bool) {
+	s, err := ownership.Open(b.ctx, ownership.SessionConfig{ConnConfig: b.connConfig(), Info: b.info(), Logger: b.log()})
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	defer s.Close(b.ctx)
+	writer := runlog.NewWriter(runlog.WriterConfig{Pool: b.pool, Logger: b.log()})
+	defer writer.Close()
+	var bare []ownership.Want
+	for _, w := range wants {
+		bare = append(bare, ownership.Want{RunID: w.RunID})
+	}
+	res, err := b.claimer(s).Claim(b.ctx, bare)
+	if err != nil {
+		b.t.Error(err)
+	}
+	for _, c := range res.Claimed {
+		tail := writer.Open(c.RunID, s.ID(), c.Epoch, c.Head)
+		for n := range 20 {
+			tail.Append(b.nodeRecord(s.ID(), fmt.Sprintf("%s-%d", name, n)), func(runlog.Seq, error) {})
+		}
+	}
+	if dies {
+		if _, err := b.pool.Exec(b.ctx, `select pg_terminate_backend(backend_pid) from pgexec.replicas where replica_id = $1`, int32(s.ID())); err != nil {
+			b.t.Error(err)
+		}
+		return
+	}
+	if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
+		b.t.Error(err)
+	}
+}
