@@ -372,6 +372,29 @@ func TestDecode_DeepPayload(t *testing.T) {
 	}
 }
 
+// The cost grows with the record: what a node of very many successors leaves is shown as well.
+func TestDecode_TenThousandSuccessors(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	node := &pb.Node{Id: "n"}
+	for i := range 10000 {
+		id := fmt.Sprintf("spawned-%d", i)
+		node.Parents = append(node.Parents, id)
+		node.Spawned = append(node.Spawned, &pb.NodeSpec{Id: id, Kind: "http", Parents: []string{"n"}, Input: jsonPayload(`{"url": "http://localhost"}`)})
+	}
+	rec := encode(t, &pb.Record{Body: &pb.Record_Node{Node: node}})
+	start := time.Now()
+	const sql = `select concat_ws(' ', jsonb_array_length(d #> '{node,spawned}'), jsonb_array_length(d #> '{node,parents}'), d #>> '{node,spawned,9999,id}') from pgexec.decode($1) d`
+	if got, want := one[string](t, pool, sql, rec), "10000 10000 spawned-9999"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("took %s", took)
+	} else {
+		t.Logf("%d bytes in %s", len(rec), took)
+	}
+}
+
 // node600 is a record of about 600 bytes, such as a model's turn leaves.
 func node600(i int) *pb.Record {
 	return &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{

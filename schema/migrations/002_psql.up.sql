@@ -113,8 +113,11 @@ declare
   end;
   pos integer := first;
   body text := '';
-  -- What is gathered of repeated fields, by field number.
-  lists text[];
+  -- What is gathered of the repeated fields, and their numbers: a message has at most one of either type.
+  strings text[] := '{}';
+  strings_number integer;
+  messages text[] := '{}';
+  messages_number integer;
   -- Groups that are open; nothing in one is known.
   groups integer := 0;
   number integer;
@@ -232,8 +235,12 @@ begin
       if number = 0 then
         raise exception 'a field has number 0' using errcode = 'data_corrupted';
       end if;
-    elsif type = 'S' or type = 'M' then
-      lists[number] := coalesce(lists[number] || ',', '') || value;
+    elsif type = 'S' then
+      strings := array_append(strings, value);
+      strings_number := number;
+    elsif type = 'M' then
+      messages := array_append(messages, value);
+      messages_number := number;
     elsif message = 'Payload' then
       body := value;
     else
@@ -246,12 +253,11 @@ begin
   if message = 'Payload' then
     return coalesce(nullif(body, ''), 'null');
   end if;
-  if lists is not null then
-    for i in array_lower(lists, 1) .. array_upper(lists, 1) loop
-      if lists[i] is not null then
-        body := body || ',"' || fields[i][1] || '":[' || lists[i] || ']';
-      end if;
-    end loop;
+  if strings_number is not null then
+    body := body || ',"' || fields[strings_number][1] || '":[' || array_to_string(strings, ',') || ']';
+  end if;
+  if messages_number is not null then
+    body := body || ',"' || fields[messages_number][1] || '":[' || array_to_string(messages, ',') || ']';
   end if;
   return '{' || substr(body, 2) || '}';
 end
