@@ -299,7 +299,6 @@ func TestSignalsInsert_WakesOnlyRunsThatCanGoOn(t *testing.T) {
 		{"status = 'queued', wake_job = null", 1},
 		{"status = 'running', owner = 1, wake_job = null", 0},
 		{"status = 'paused', wake_job = null", 0},
-		{"status = 'succeeded', wake_job = null", 0},
 		{"status = 'parked', wake_job = 1", 0},
 	} {
 		id := park(t, pool)

@@ -10,4 +10,6 @@ var (
 	LifePark string
 	//go:embed life_child.sql
 	LifeChild string
+	//go:embed life_cancel.sql
+	LifeCancel string
 )

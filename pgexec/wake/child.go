@@ -2,7 +2,6 @@ package wake
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -94,7 +93,10 @@ func orNull(json []byte) []byte {
 }
 
 // CancelChild cancels a child run and all below it; one that has ended, or was
-// never made, is no error. It waits for the locks that others hold on its rows.
+// never made, is no error. It waits for locks that others hold on their rows.
 func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) error {
-	return errors.New("not yet")
+	if _, err := pool.Exec(ctx, sql.LifeCancel, id, reason); err != nil {
+		return fmt.Errorf("cancel child run: %w", err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ drop table pgexec.runs;
 drop table pgexec.replicas;
 drop function pgexec.signals_after_insert();
 drop function pgexec.signals_before_insert();
+drop function pgexec.tell_owners(uuid[]);
 drop function pgexec.runs_after_insert();
 drop function pgexec.runs_before_insert();
 drop function pgexec.wake_runs(uuid[]);
