@@ -52,9 +52,10 @@ func TestReplicas_ClientClockIsOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkShift(ctx, t, pool, offset)
-			kinds := retryKinds()
+			gate := make(chan struct{})
+			kinds := timedKinds(gate)
 			for i := range 2 {
-				serve(t, pool, pgexec.Config{Kinds: kinds, Host: fmt.Sprintf("r%d", i)})
+				serve(t, pool, pgexec.Config{Kinds: kinds, Host: fmt.Sprintf("r%d", i), MaxHotRuns: 1})
 			}
 			client := newClient(t, pool)
 			eventually(ctx, t, pool, `select count(*) = 2 from pgexec.replicas`)
@@ -62,6 +63,7 @@ func TestReplicas_ClientClockIsOff(t *testing.T) {
 
 			checkRunAt(ctx, t, pool, client)
 			checkBackoff(ctx, t, pool, client)
+			checkSnooze(ctx, t, pool, client, gate)
 			if now := query[[]int32](ctx, t, pool, listReplicas); fmt.Sprint(now) != fmt.Sprint(replicas) {
 				t.Errorf("replicas were %v and are %v: a live one was taken for late", replicas, now)
 			}
@@ -88,9 +90,9 @@ func checkShift(ctx context.Context, t *testing.T, pool *pgxpool.Pool, offset ti
 	}
 }
 
-// retryKinds: "flaky" fails once and waits a second, "hold" waits for its
+// timedKinds: "gated" waits for the gate, "flaky" fails once and waits a second, "hold" waits for its
 // context's end the first time, wherever that is.
-func retryKinds() *pgexec.Kinds {
+func timedKinds(gate chan struct{}) *pgexec.Kinds {
 	kinds := pgexec.NewKinds()
 	pgexec.AddKind(kinds, "quick", func(context.Context, *pgexec.Node, struct{}) (bool, error) { return true, nil }, nil)
 	pgexec.AddKind(kinds, "flaky", func(_ context.Context, n *pgexec.Node, _ struct{}) (bool, error) {
@@ -98,6 +100,14 @@ func retryKinds() *pgexec.Kinds {
 			return false, pgexec.RetryAfter(errors.New("not yet"), time.Second)
 		}
 		return true, nil
+	}, nil)
+	pgexec.AddKind(kinds, "gated", func(ctx context.Context, _ *pgexec.Node, _ struct{}) (bool, error) {
+		select {
+		case <-gate:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
 	}, nil)
 	var held atomic.Bool
 	pgexec.AddKind(kinds, "hold", func(ctx context.Context, _ *pgexec.Node, _ struct{}) (bool, error) {
@@ -135,6 +145,25 @@ func checkBackoff(ctx context.Context, t *testing.T, pool *pgxpool.Pool, client 
 		t.Errorf("a node that waits a second for its second attempt ended after %v", took)
 	}
 	checkTimes(ctx, t, pool, id)
+}
+
+// checkSnooze: a wake that finds every replica full rests for a moment, not for the difference of the clocks.
+func checkSnooze(ctx context.Context, t *testing.T, pool *pgxpool.Pool, client *pgexec.Client, gate chan struct{}) {
+	t.Helper()
+	ids := []pgexec.RunID{start(ctx, t, client, "gated", struct{}{}), start(ctx, t, client, "gated", struct{}{})}
+	eventually(ctx, t, pool, `select count(*) = 2 from pgexec.runs where status = 'running'`)
+	ids = append(ids, start(ctx, t, client, "quick", struct{}{}))
+	const rested = `select coalesce((metadata->>'snoozes')::int, 0) > 0 from pgexec.river_job
+		where id = (select wake_job from pgexec.runs where run_id = $1)`
+	eventually(ctx, t, pool, rested, ids[2])
+	began := time.Now()
+	close(gate)
+	for _, id := range ids {
+		succeed(ctx, t, client, id)
+	}
+	if took := time.Since(began); took > tolerance {
+		t.Errorf("a wake that rested took %v", took)
+	}
 }
 
 // checkTakeover: the run of a replica whose session ended starts again within seconds.
