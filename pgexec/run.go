@@ -49,11 +49,12 @@ type Run struct {
 	Priority       int
 	Labels         map[string]string
 	IdempotencyKey string
-	RunAt          time.Time
-	CreatedBy      string
-	CreatedAt      time.Time
-	StartedAt      time.Time // zero until the first claim
-	FinishedAt     time.Time // zero until the end
+	// RunAt is when the run is next due; zero while no time makes it due.
+	RunAt      time.Time
+	CreatedBy  string
+	CreatedAt  time.Time
+	StartedAt  time.Time // zero until the first claim
+	FinishedAt time.Time // zero until the end
 	// Result is the output of the run's result node, set when it succeeded.
 	// [Client.Wait] gives the bytes as the handler returned them; [Client.Get]
 	// and [Client.List] as jsonb shows them.
@@ -141,11 +142,11 @@ func scanRun(row pgx.CollectableRow) (*Run, error) {
 	var r Run
 	var owner *int32
 	var key, runErr, reason *string
-	var started, finished *time.Time
+	var due, started, finished *time.Time
 	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &r.Labels, &key,
-		&r.RunAt, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason)
+		&due, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason)
 	r.Owner, r.IdempotencyKey, r.Error, r.Reason = orZero(owner), orZero(key), orZero(runErr), orZero(reason)
-	r.StartedAt, r.FinishedAt = orZero(started), orZero(finished)
+	r.RunAt, r.StartedAt, r.FinishedAt = orZero(due), orZero(started), orZero(finished)
 	return &r, err
 }
 

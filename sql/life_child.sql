@@ -11,7 +11,7 @@ with parent as materialized (
     greatest(p.depth + 1, $8::integer), coalesce(nullif($9::smallint, 0), p.priority), p.queue, p.created_by, p.traceparent,
     nullif($10::bigint, 0), nullif($11::bigint, 0) / 1000000000::numeric, nullif($12::integer, 0), nullif($13::bigint, 0),
     timestamptz 'epoch' + nullif($14::bigint, 0) * interval '1 microsecond', nullif($15::integer, 0),
-    coalesce(nullif($16::real, 0), p.soft_limit)
+    coalesce(nullif($16::float8, 0), p.soft_limit)
   from parent p
   where p.wanted is null
   on conflict (run_id) do nothing

@@ -48,7 +48,7 @@ create table pgexec.runs (
   deadline        timestamptz check (isfinite(deadline)),
   max_parallel    integer check (max_parallel > 0),
   -- The part of each limit from which on handlers are told that it is near.
-  soft_limit      real not null default 0.8 check (soft_limit > 0 and soft_limit <= 1),
+  soft_limit      double precision not null default 0.8 check (soft_limit > 0 and soft_limit <= 1),
   -- 1 is the most urgent, 4 the least: River's own scale.
   priority        smallint not null default 2 check (priority between 1 and 4),
   queue           text not null default 'default' check (queue ~ '^[a-z0-9]+([_-][a-z0-9]+)*$' and length(queue) < 128),

@@ -1,0 +1,104 @@
+package pgexec_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+// turns returns kinds of a chain of turns, each of which spends 10 tokens, half
+// a dollar cent and whatever time it takes, and counts how often each ran.
+func turns(ran *atomic.Int64, near *atomic.Int64) *pgexec.Kinds {
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "turn", func(_ context.Context, n *pgexec.Node, left int) (int, error) {
+		ran.Add(1)
+		if n.Budget().NearLimit {
+			near.Add(1)
+		}
+		n.AddUsage(pgexec.Usage{InputTokens: 6, OutputTokens: 4, CostNanoUSD: 5_000_000})
+		if left > 1 {
+			n.Spawn("turn", left-1, nil)
+		}
+		return left, nil
+	}, nil)
+	return kinds
+}
+
+// G7, C44: a limit stops the run between nodes, saved and named; raising it
+// continues at exactly that frontier.
+func TestLimits_PauseBetweenNodesAndResumeThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		column, value, reason string
+		before                int64
+		more                  pgexec.ResumeOpts
+	}{
+		"tokens": {"max_tokens", "50", "max_tokens reached: 50 of 50", 5, pgexec.ResumeOpts{AddTokens: 1000}},
+		"cost":   {"max_cost_usd", "0.025", "max_cost_usd reached: 0.025 of 0.025", 5, pgexec.ResumeOpts{AddCostUSD: 1}},
+		"nodes":  {"max_nodes", "5", "max_nodes reached: 5 of 5", 5, pgexec.ResumeOpts{AddNodes: 100}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			var ran, near atomic.Int64
+			b.replica(turns(&ran, &near))
+			id := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input, `+tc.column+`) values ('turn', '10', `+tc.value+`) returning run_id`)
+			b.eventually(`select status = 'paused' from pgexec.runs where run_id = $1`, id)
+			if got := query[string](b, `select reason from pgexec.runs where run_id = $1`, id); !strings.Contains(got, tc.reason) {
+				t.Errorf("reason %q, want %q", got, tc.reason)
+			}
+			if n := ran.Load(); n != tc.before {
+				t.Errorf("%d turns before the limit, want %d", n, tc.before)
+			}
+			if near.Load() != 1 { // the fifth turn starts with 80 % spent
+				t.Errorf("%d turns saw the soft limit, want 1", near.Load())
+			}
+			b.replica(turns(&ran, &near)) // whichever replica goes on
+			answer, err := b.client.Resume(b.ctx, id, &tc.more)
+			if err != nil || answer != "resumed" {
+				t.Fatalf("resume: %q, %v", answer, err)
+			}
+			b.succeed(id)
+			if n := ran.Load(); n != 10 {
+				t.Errorf("%d turns ran in all, want 10: none twice", n)
+			}
+			if got := query[int](b, `select input_tokens + output_tokens from pgexec.runs where run_id = $1`, id); got != 100 {
+				t.Errorf("the run's row says %d tokens, want 100", got)
+			}
+			b.checkLog(id)
+		})
+	}
+}
+
+func TestLimits_DeadlineAndWallTime(t *testing.T) {
+	b := setup(t)
+	var ran, near atomic.Int64
+	b.replica(turns(&ran, &near))
+	id := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input, deadline) values ('turn', '10', now() - interval '1 s') returning run_id`)
+	b.eventually(`select status = 'paused' and reason like 'limit deadline reached%' from pgexec.runs where run_id = $1`, id)
+	if ran.Load() != 0 {
+		t.Errorf("%d turns after the deadline", ran.Load())
+	}
+	if answer := query[string](b, `select pgexec.resume($1, deadline => now() + interval '1 h')`, id); answer != "resumed" {
+		t.Errorf("resume says %q", answer)
+	}
+	b.succeed(id)
+
+	slow := pgexec.NewKinds()
+	pgexec.AddKind(slow, "slow", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
+		if n.Budget().Active < n.Budget().MaxActive && n.ID() == pgexec.RootID {
+			_, err := b.pool.Exec(ctx, `select pg_sleep(0.06)`)
+			n.Spawn("slow", nil, nil)
+			return 0, err
+		}
+		return 1, nil
+	}, nil)
+	b.replica(slow)
+	id = query[pgexec.RunID](b, `insert into pgexec.runs (kind, max_wall_ms) values ('slow', 50) returning run_id`)
+	b.eventually(`select status = 'paused' and reason like 'limit max_wall_ms reached%' from pgexec.runs where run_id = $1`, id)
+	if answer := query[string](b, `select pgexec.resume($1, add_wall_ms => 3600000)`, id); answer != "resumed" {
+		t.Errorf("resume says %q", answer)
+	}
+	b.succeed(id)
+}

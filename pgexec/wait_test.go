@@ -1,0 +1,235 @@
+package pgexec_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+// briefly parks runs at once, so that tests need not wait for a linger.
+func briefly(c *pgexec.Config) { c.Linger = time.Millisecond }
+
+// spawning returns kinds whose root spawns one node of the kind and input it is given, called "it".
+func spawning() *pgexec.Kinds {
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, in struct {
+		Kind  string
+		Input json.RawMessage
+	}) (int, error) {
+		n.Spawn(in.Kind, in.Input, &pgexec.SpawnOpts{ID: "it"})
+		return 0, nil
+	}, nil)
+	return kinds
+}
+
+func (b *bundle) startNode(kind, input string) pgexec.RunID {
+	b.t.Helper()
+	return b.start("root", json.RawMessage(fmt.Sprintf(`{"Kind": %q, "Input": %s}`, kind, input)))
+}
+
+const isParked = `select status = 'parked' and owner is null and wake_job is null from pgexec.runs where run_id = $1`
+
+// A signal is consumed by the wait, once, whether it was sent before the wait
+// began (C13), while the run was in memory, or after it was parked.
+func TestSignal_ReachesTheWaitWheneverItIsSent(t *testing.T) {
+	send := func(b *bundle, id pgexec.RunID) {
+		b.t.Helper()
+		if err := b.client.Signal(b.ctx, id, "go", map[string]int{"n": 7}, nil); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		linger time.Duration
+		drive  func(b *bundle, start func()) pgexec.RunID
+	}{
+		"before the run starts": {time.Hour, func(b *bundle, start func()) pgexec.RunID {
+			id := b.startNode("signal", `{"name": "go"}`)
+			send(b, id)
+			start()
+			return id
+		}},
+		"while it is hot": {time.Hour, func(b *bundle, start func()) pgexec.RunID {
+			start()
+			id := b.startNode("signal", `{"name": "go"}`)
+			b.eventually(`select exists (select from pgexec.nodes where run_id = $1)`, id)
+			send(b, id)
+			return id
+		}},
+		"after it is parked": {time.Millisecond, func(b *bundle, start func()) pgexec.RunID {
+			start()
+			id := b.startNode("signal", `{"name": "go"}`)
+			b.eventually(isParked, id)
+			send(b, id)
+			return id
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			id := tc.drive(b, func() { b.replica(spawning(), func(c *pgexec.Config) { c.Linger = tc.linger }) })
+			run := b.succeed(id)
+			if string(run.Result) != `{"n": 7}` {
+				t.Errorf("result %s", run.Result)
+			}
+			b.checkLog(id)
+			err := b.client.Signal(b.ctx, id, "go", nil, nil)
+			if !errors.Is(err, pgexec.ErrRunEnded) || !strings.Contains(err.Error(), "succeeded") {
+				t.Errorf("signal to a finished run: %v", err)
+			}
+		})
+	}
+}
+
+func TestSignal_UnknownRunAndDedupeKey(t *testing.T) {
+	b := setup(t)
+	if err := b.client.Signal(b.ctx, pgexec.RunID{1}, "go", nil, nil); !errors.Is(err, pgexec.ErrRunNotFound) {
+		t.Errorf("signal to an unknown run: %v", err)
+	}
+	id := b.startNode("signal", `{"name": "go"}`)
+	for range 3 {
+		if err := b.client.Signal(b.ctx, id, "go", 1, &pgexec.SignalOpts{DedupeKey: "once"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := query[int](b, `select count(*) from pgexec.signals where run_id = $1`, id); n != 1 {
+		t.Errorf("%d signals, want 1", n)
+	}
+}
+
+// C38: parallel approvals are addressed by their node ids and never mix.
+func TestSignal_AddressedByNodeIDNeverMixes(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "ask", func(_ context.Context, n *pgexec.Node, count int) (int, error) {
+		var waits []pgexec.NodeRef
+		for i := range count {
+			waits = append(waits, n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "approval"},
+				&pgexec.SpawnOpts{ID: pgexec.NodeID(fmt.Sprintf("approve-%d", i))}))
+		}
+		n.Spawn("collect", nil, &pgexec.SpawnOpts{After: waits})
+		return 0, nil
+	}, nil)
+	pgexec.AddKind(kinds, "collect", func(_ context.Context, n *pgexec.Node, _ none) ([]int, error) {
+		var got []int
+		for _, p := range n.Parents() {
+			var v int
+			if err := p.Output(&v); err != nil {
+				return nil, err
+			}
+			got = append(got, v)
+		}
+		return got, nil
+	}, nil)
+	b.replica(kinds, briefly)
+	b.replica(kinds, briefly)
+	id := b.start("ask", 10)
+	for i := 9; i >= 0; i-- {
+		opts := &pgexec.SignalOpts{NodeID: pgexec.NodeID(fmt.Sprintf("approve-%d", i))}
+		if err := b.client.Signal(b.ctx, id, "approval", i, opts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := string(b.succeed(id).Result); got != `[0,1,2,3,4,5,6,7,8,9]` {
+		t.Errorf("result %s", got)
+	}
+}
+
+func TestWait_TimeAloneEndsIt(t *testing.T) {
+	past := time.Now().Add(-time.Hour).Format(time.RFC3339)
+	for name, tc := range map[string]struct {
+		kind, input, result, fails string
+	}{
+		"sleep for":             {kind: "sleep", input: `{"for": "30ms"}`, result: "null"},
+		"sleep until the past":  {kind: "sleep", input: fmt.Sprintf(`{"until": %q}`, past), result: "null"},
+		"sleep for less than 0": {kind: "sleep", input: `{"for": "-5s"}`, result: "null"},
+		"signal with default":   {kind: "signal", input: `{"name": "go", "timeout": "30ms", "default": {"ok":false}}`, result: `{"ok":false}`},
+		"signal without":        {kind: "signal", input: `{"name": "go", "timeout": "30ms"}`, fails: `no signal "go" within 30ms`},
+		"sleep without input":   {kind: "sleep", input: `{}`, fails: `"for"`},
+		"sleep for nonsense":    {kind: "sleep", input: `{"for": "tomorrow"}`, fails: `"tomorrow"`},
+		"sleep unknown field":   {kind: "sleep", input: `{"fore": "1s"}`, fails: "fore"},
+		"signal without name":   {kind: "signal", input: `{}`, fails: `"name"`},
+		"run without kind":      {kind: "run", input: `{}`, fails: `"kind"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.replica(spawning(), briefly)
+			run := b.wait(b.startNode(tc.kind, tc.input))
+			switch {
+			case tc.fails != "" && (run.Status != pgexec.RunFailed || !strings.Contains(run.Error, tc.fails)):
+				t.Errorf("run %s: %s, want an error that says %s", run.Status, run.Error, tc.fails)
+			case tc.fails == "" && (run.Status != pgexec.RunSucceeded || string(run.Result) != tc.result):
+				t.Errorf("run %s: %s%s", run.Status, run.Result, run.Error)
+			}
+		})
+	}
+}
+
+// A parked run uses no memory and nobody owns it; its time comes on any replica, years off or soon.
+func TestPark_SleepingRunsAreNobodysAndWakeOnTime(t *testing.T) {
+	b := setup(t)
+	first := b.replica(spawning(), briefly, named("first"))
+	soon := b.startNode("sleep", `{"for": "1500ms"}`)
+	far := b.startNode("sleep", `{"for": "876000h"}`)
+	b.eventually(isParked, soon)
+	b.eventually(isParked, far)
+	if n := first.HotRuns(); n != 0 {
+		t.Errorf("%d hot runs while all are parked", n)
+	}
+	const reason = `select reason from pgexec.runs where run_id = $1`
+	if got := query[string](b, reason, far); !strings.Contains(got, "it sleeps until 21") {
+		t.Errorf("reason %q", got)
+	}
+	first.drain()
+	b.replica(spawning(), briefly, named("second"))
+	b.succeed(soon)
+	late := query[float64](b, `select extract(epoch from finished_at - started_at) - 1.5
+		from pgexec.nodes where run_id = $1 and node_id = 'it'`, soon)
+	if late < 0 {
+		t.Errorf("the sleep ended %.3f s early", -late)
+	}
+	if got := query[string](b, `select status from pgexec.runs where run_id = $1`, far); got != "parked" {
+		t.Errorf("the far run is %s", got)
+	}
+}
+
+// A long backoff parks the run, and attempts survive it.
+func TestPark_LongBackoffParks(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "later", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		if n.Attempt() == 1 {
+			return 0, pgexec.RetryAfter(errors.New("busy"), 2*time.Second)
+		}
+		return n.Attempt(), nil
+	}, nil)
+	r := b.replica(kinds, briefly)
+	id := b.start("later", nil)
+	b.eventually(isParked, id)
+	r.drain()
+	b.replica(kinds, briefly)
+	if got := string(b.succeed(id).Result); got != "2" {
+		t.Errorf("result %s", got)
+	}
+}
+
+// A node's own retry policy goes before its kind's.
+func TestRun_RetryPolicyOfANode(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		n.Spawn("bad", nil, &pgexec.SpawnOpts{Retry: pgexec.RetryPolicy{MaxAttempts: 4, MinBackoff: time.Millisecond}})
+		return 0, nil
+	}, nil)
+	pgexec.AddKind(kinds, "bad", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		return 0, fmt.Errorf("attempt %d", n.Attempt())
+	}, &pgexec.KindOpts{Retry: pgexec.RetryPolicy{MaxAttempts: 1}})
+	b.replica(kinds)
+	if run := b.wait(b.start("root", nil)); !strings.Contains(run.Error, "attempt 4") {
+		t.Errorf("error %q", run.Error)
+	}
+}
