@@ -12,6 +12,8 @@ var (
 	RunlogLook string
 	//go:embed runlog_finish.sql
 	RunlogFinish string
+	//go:embed runlog_tell.sql
+	RunlogTell string
 	//go:embed runlog_read.sql
 	RunlogRead string
 )

@@ -16,6 +16,9 @@ var (
 	// Nothing has been written, and the run is still ours.
 	ErrChanged = errors.New("something has reached the run meanwhile")
 
+	// errBusy says that another session holds the lock of a row that the end of a run changes.
+	errBusy = errors.New("the row of the run, or of its parent, is locked by another session")
+
 	// ErrClosed says that the writer was closed or aborted before the record was confirmed.
 	// Whether the record is in the log is not known.
 	ErrClosed = errors.New("log writer is closed")

@@ -3,15 +3,17 @@ package runlog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // flusher sends one batch after another. It owns the buffers of its statements.
 type flusher struct {
-	cfg   WriterConfig
-	queue *queue
-	args  arguments
+	cfg    WriterConfig
+	queue  *queue
+	teller *teller
+	args   arguments
 }
 
 func (f *flusher) run(ctx context.Context) {
@@ -30,14 +32,12 @@ func (f *flusher) run(ctx context.Context) {
 // flush sends the flights until the fate of each is known, and tells it.
 func (f *flusher) flush(ctx context.Context, a action, flights []*flight) {
 	slices.SortFunc(flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })
-	var pace backoff
+	pace := flushBackoff()
 	for attempt := 1; len(flights) > 0; attempt++ {
 		err := f.send(ctx, a, flights)
 		switch {
 		case err == nil:
-			written, refused := split(flights, func(fl *flight) bool { return fl.written })
-			f.resolve(written, nil)
-			f.resolve(f.look(ctx, refused), ErrFenced)
+			f.settle(ctx, flights)
 			return
 		case ctx.Err() != nil:
 			f.resolve(flights, ErrClosed)
@@ -53,6 +53,21 @@ func (f *flusher) flush(ctx context.Context, a action, flights []*flight) {
 		}
 		flights = f.look(ctx, flights)
 	}
+}
+
+// settle tells what a statement answered.
+func (f *flusher) settle(ctx context.Context, flights []*flight) {
+	flights = f.take(flights, written, nil)
+	flights = f.take(flights, busy, errBusy)
+	flights = f.take(flights, changed, ErrChanged)
+	f.resolve(f.look(ctx, flights), ErrFenced)
+}
+
+// take resolves the flights with that outcome and returns the others.
+func (f *flusher) take(flights []*flight, o outcome, err error) (others []*flight) {
+	those, others := split(flights, func(fl *flight) bool { return fl.outcome == o })
+	f.resolve(those, err)
+	return others
 }
 
 // giveUp ends flights that a permanent error stopped. One bad run must not take the others of its
@@ -71,7 +86,7 @@ func (f *flusher) giveUp(ctx context.Context, a action, flights []*flight, err e
 // was no. The same bytes are our own append: confirmed. Other bytes are a new owner's: fenced.
 // Those with nothing there are returned.
 func (f *flusher) look(ctx context.Context, flights []*flight) (absent []*flight) {
-	var pace backoff
+	pace := flushBackoff()
 	for len(flights) > 0 {
 		found, err := f.readNext(ctx, flights)
 		switch {
@@ -100,11 +115,14 @@ func (f *flusher) look(ctx context.Context, flights []*flight) (absent []*flight
 }
 
 // resolve tells the fate of flights to their runs' callbacks and lets the runs be flushed again. Until then
-// no other flusher has them, so that a run's callbacks come in order.
+// no other flusher has them, so that a run's callbacks come in order. A run that could not be ended yet
+// goes on; any other error is its last word.
 func (f *flusher) resolve(flights []*flight, err error) {
 	for _, fl := range flights {
 		if err != nil {
-			f.queue.fail(fl, err)
+			if !errors.Is(err, errBusy) && !errors.Is(err, ErrChanged) {
+				f.queue.fail(fl, err)
+			}
 			for _, e := range fl.entries {
 				e.done(0, err)
 			}

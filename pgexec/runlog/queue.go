@@ -1,6 +1,13 @@
 package runlog
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
+
+// holdBack is the longest time for which a flush waits for more runs: of the order of a flush without a disk, far less
+// than one with.
+const holdBack = 200 * time.Microsecond
 
 // action is what a flush does; one flush does one thing, for many runs.
 type action int
@@ -18,9 +25,22 @@ type flight struct {
 	head    Seq
 	entries []entry
 	bytes   int
-	// written: the last statement sent put it into the log.
-	written bool
+	// outcome is what the last statement sent did with it.
+	outcome outcome
 }
+
+// outcome is a statement's answer for one run.
+type outcome int
+
+const (
+	// refused: not written; who owns the run is still to be found out.
+	refused outcome = iota
+	written
+	// busy: not written, since somebody else holds the lock of a row.
+	busy
+	// changed: not written, since something has reached the run that the decision does not know.
+	changed
+)
 
 // batch is one flush.
 type batch struct {
@@ -40,6 +60,10 @@ type queue struct {
 	wake  sync.Cond
 	ready [actions][]*Tail
 	last  action
+	// flying is the number of runs in the hands of flushers.
+	flying int
+	// heldUntil is when that which is held back goes out in any case; zero while nothing is held back.
+	heldUntil time.Time
 	// flushers that still run; with none left a callback is called where the append is made.
 	flushers int
 	closing  bool
@@ -98,19 +122,45 @@ func (q *queue) close(abort bool) {
 func (q *queue) take() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.ready[appendRecords]) == 0 && len(q.ready[finishRuns]) == 0 {
-		if q.closing {
+	for !q.worthwhile() {
+		if q.closing && q.waiting() == 0 {
 			q.flushers--
 			return batch{}, false
 		}
 		q.wake.Wait()
 	}
+	q.heldUntil = time.Time{}
 	a := 1 - q.last
 	if len(q.ready[a]) == 0 {
 		a = q.last
 	}
 	q.last = a
-	return q.fill(a), true
+	b := q.fill(a)
+	q.flying += len(b.flights) + len(b.dead)
+	return b, true
+}
+
+func (q *queue) waiting() int { return len(q.ready[appendRecords]) + len(q.ready[finishRuns]) }
+
+// worthwhile tells whether a flush should leave now. While flushes are in flight that carry more runs than wait
+// here, more runs will come in when those land, and one larger flush is cheaper than two. But not for long,
+// since a flush in flight may be held up by a lock. q.mu is held.
+func (q *queue) worthwhile() bool {
+	n := q.waiting()
+	if n == 0 || n >= q.flying || q.closing {
+		return n > 0
+	}
+	now := time.Now()
+	if q.heldUntil.IsZero() {
+		q.heldUntil = now.Add(holdBack)
+		time.AfterFunc(holdBack, func() {
+			// With the lock, so that a flusher that has just looked at the clock is waiting by now.
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.wake.Signal()
+		})
+	}
+	return !now.Before(q.heldUntil)
 }
 
 // fill takes runs from a ready list within the bounds of a batch, and at least one. q.mu is held.
@@ -186,6 +236,7 @@ func (q *queue) fail(f *flight, err error) {
 func (q *queue) land(flights []*flight) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.flying -= len(flights)
 	for _, f := range flights {
 		if t := f.tail; len(t.entries) > 0 {
 			q.schedule(t)

@@ -51,17 +51,15 @@ func mayRetryCode(code string) bool {
 	return code[:2] == "08" || code[:2] == "53"
 }
 
-// backoff paces the attempts at one flush.
-type backoff struct{ step time.Duration }
+// backoff paces attempts.
+type backoff struct{ least, most, step time.Duration }
 
-const (
-	minBackoff = 10 * time.Millisecond
-	maxBackoff = time.Second
-)
+// flushBackoff paces the attempts at one flush.
+func flushBackoff() backoff { return backoff{least: 10 * time.Millisecond, most: time.Second} }
 
 // wait returns false when ctx ended.
 func (b *backoff) wait(ctx context.Context) bool {
-	b.step = min(max(2*b.step, minBackoff), maxBackoff)
+	b.step = min(max(2*b.step, b.least), b.most)
 	timer := time.NewTimer(b.step/2 + rand.N(b.step/2))
 	defer timer.Stop()
 	select {

@@ -28,13 +28,19 @@ type arguments struct {
 	resultSeqs pgtype.FlatArray[int64]
 	errors     pgtype.FlatArray[[]byte]
 	reasons    pgtype.FlatArray[[]byte]
+
+	inboxes      pgtype.FlatArray[*int64]
+	inputTokens  pgtype.FlatArray[int64]
+	outputTokens pgtype.FlatArray[int64]
+	costs        pgtype.FlatArray[int64]
+	nodes        pgtype.FlatArray[int64]
 }
 
-// send makes one attempt and sets written of each flight, or returns an error and knows nothing. The flights are
+// send makes one attempt and sets the outcome of each flight, or returns an error and knows nothing. The flights are
 // in the order of their ids.
 func (f *flusher) send(ctx context.Context, a action, flights []*flight) error {
 	for _, fl := range flights {
-		fl.written = false
+		fl.outcome = refused
 	}
 	return f.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if a == finishRuns {
@@ -69,7 +75,9 @@ func (f *flusher) sendOne(ctx context.Context, conn *pgx.Conn, fl *flight) error
 	t := fl.tail
 	tag, err := conn.Exec(ctx, sql.RunlogAppendOne,
 		t.id, int64(fl.head), fl.entries[0].record, int32(t.owner), int64(t.epoch))
-	fl.written = tag.RowsAffected() == 1
+	if tag.RowsAffected() == 1 {
+		fl.outcome = written
+	}
 	return err
 }
 
@@ -100,10 +108,41 @@ func (f *flusher) sendFinish(ctx context.Context, conn *pgx.Conn, flights []*fli
 		a.resultSeqs = append(a.resultSeqs, int64(p.ResultSeq))
 		a.errors = append(a.errors, orNil(p.Error))
 		a.reasons = append(a.reasons, orNil(p.Reason))
+		a.inboxes = append(a.inboxes, p.Inbox)
+		a.inputTokens = append(a.inputTokens, p.InputTokens)
+		a.outputTokens = append(a.outputTokens, p.OutputTokens)
+		a.costs = append(a.costs, p.CostNanoUSD)
+		a.nodes = append(a.nodes, p.Nodes)
 	}
 	rows, err := conn.Query(ctx, sql.RunlogFinish,
-		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons)
-	return markWritten(rows, err, flights)
+		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons,
+		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.nodes)
+	if err != nil {
+		return err
+	}
+	return f.readFinish(rows, flights)
+}
+
+// readFinish reads what became of each run, and whom to tell.
+func (f *flusher) readFinish(rows pgx.Rows, flights []*flight) error {
+	var id RunID
+	var answer string
+	var parent *RunID
+	var queue *string
+	_, err := pgx.ForEachRow(rows, []any{&id, &answer, &parent, &queue}, func() error {
+		fl := find(flights, id)
+		switch answer {
+		case "ended":
+			fl.outcome = written
+		case "busy":
+			fl.outcome = busy
+		case "changed":
+			fl.outcome = changed
+		}
+		f.teller.add(parent, queue)
+		return nil
+	})
+	return err
 }
 
 // orNil turns an empty text into NULL. It goes as bytes, which the statement makes valid text.
@@ -121,15 +160,18 @@ func markWritten(rows pgx.Rows, err error, flights []*flight) error {
 	}
 	var id RunID
 	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		i, ok := slices.BinarySearchFunc(flights, id, func(fl *flight, id RunID) int {
-			return bytes.Compare(fl.tail.id[:], id[:])
-		})
-		if ok {
-			flights[i].written = true
-		}
+		find(flights, id).outcome = written
 		return nil
 	})
 	return err
+}
+
+// find returns the flight of a run that is among them.
+func find(flights []*flight, id RunID) *flight {
+	i, _ := slices.BinarySearchFunc(flights, id, func(fl *flight, id RunID) int {
+		return bytes.Compare(fl.tail.id[:], id[:])
+	})
+	return flights[i]
 }
 
 // readNext reads the records right after the flights' heads, where there are any.
@@ -169,10 +211,13 @@ func (a *arguments) addFirst(fl *flight) {
 func (a *arguments) reset() {
 	a.ids, a.heads, a.owners, a.epochs = a.ids[:0], a.heads[:0], a.owners[:0], a.epochs[:0]
 	a.restIDs, a.restSeqs, a.resultSeqs = a.restIDs[:0], a.restSeqs[:0], a.resultSeqs[:0]
+	a.inputTokens, a.outputTokens, a.costs, a.nodes = a.inputTokens[:0], a.outputTokens[:0], a.costs[:0], a.nodes[:0]
 	for _, column := range []*pgtype.FlatArray[[]byte]{&a.records, &a.restRecords, &a.results, &a.errors, &a.reasons} {
 		clear(*column)
 		*column = (*column)[:0]
 	}
 	clear(a.statuses)
 	a.statuses = a.statuses[:0]
+	clear(a.inboxes)
+	a.inboxes = a.inboxes[:0]
 }

@@ -1,6 +1,11 @@
 package runlog
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Tail is the end of one owned run's log. It is for any number of goroutines at once.
 //
@@ -58,10 +63,30 @@ type FinishParams struct {
 	Inbox *int64
 }
 
+const (
+	minFinishPause = 10 * time.Millisecond
+	maxFinishPause = 500 * time.Millisecond
+)
+
 // Finish appends the finished record, behind all that was appended before, and ends the run: status, result
-// and the end of our ownership commit with the record or not at all. Runs that finish at the
-// same time share a commit. When ctx ends first, the run may be finished all the same.
+// and the end of our ownership commit with the record or not at all, and so does the news for the run's
+// parent. Runs that finish at the same time share a commit. While another session holds the
+// run's row, or its parent's, Finish tries again; no flush waits for it. When ctx ends first, the run may be
+// finished all the same.
 func (t *Tail) Finish(ctx context.Context, params FinishParams) error {
+	pace := backoff{least: minFinishPause, most: maxFinishPause}
+	for {
+		err := t.tryFinish(ctx, params)
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		if !pace.wait(ctx) {
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+func (t *Tail) tryFinish(ctx context.Context, params FinishParams) error {
 	done := make(chan error, 1)
 	t.queue.push(t, entry{
 		record: params.Record,

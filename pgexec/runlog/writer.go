@@ -11,7 +11,7 @@ import (
 
 // WriterConfig configures a [Writer]. Only Pool is required.
 type WriterConfig struct {
-	// Pool must have at least as many connections as there are flushers.
+	// Pool must have more connections than there are flushers.
 	Pool *pgxpool.Pool
 	// Flushers is the number of flushes that may be in flight at once, each on a connection
 	// of the pool. Defaults to 2.
@@ -55,23 +55,25 @@ func (cfg WriterConfig) withDefaults() WriterConfig {
 // flight, what comes in gathers for the next ones. At most one flush of a run is in flight,
 // so its records leave in order. No goroutine belongs to a run.
 type Writer struct {
-	cfg   WriterConfig
-	queue *queue
-	abort context.CancelFunc
-	wg    sync.WaitGroup
+	cfg    WriterConfig
+	queue  *queue
+	teller *teller
+	abort  context.CancelFunc
+	wg     sync.WaitGroup
 }
 
 // NewWriter starts the writer's flushers. Close or Abort ends them.
 func NewWriter(cfg WriterConfig) *Writer {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &Writer{cfg: cfg, queue: newQueue(cfg), abort: cancel}
+	w := &Writer{cfg: cfg, queue: newQueue(cfg), teller: newTeller(cfg), abort: cancel}
 	for range cfg.Flushers {
 		w.wg.Go(func() {
-			f := flusher{cfg: cfg, queue: w.queue}
+			f := flusher{cfg: cfg, queue: w.queue, teller: w.teller}
 			f.run(ctx)
 		})
 	}
+	w.teller.wg.Go(func() { w.teller.run(ctx) })
 	return w
 }
 
@@ -80,6 +82,7 @@ func NewWriter(cfg WriterConfig) *Writer {
 func (w *Writer) Close() {
 	w.queue.close(false)
 	w.wg.Wait()
+	w.teller.close()
 	w.abort()
 }
 
@@ -89,6 +92,7 @@ func (w *Writer) Abort() {
 	w.queue.close(true)
 	w.abort()
 	w.wg.Wait()
+	w.teller.close()
 }
 
 // Open returns the end of a claimed run's log. owner and epoch are those of the claim, head is
