@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // startAndWait is the child of TestStart_KilledStarterLeavesNothing.
 func startAndWait() {
-	s, err := pgserver.Start(context.Background(), pgserver.Config{})
+	s, err := pgserver.Start(context.Background(), pgserver.Config{Dir: os.Getenv(childEnv)})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -145,8 +145,21 @@ func TestStart_KilledStarterLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Where only this user may remove it, which may be another than the server's.
+	parent, err := os.MkdirTemp("", "pgserver-")
+	if err == nil {
+		err = os.Chmod(parent, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(parent); err != nil {
+			t.Error(err)
+		}
+	})
 	child := exec.Command(self)
-	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Env = append(os.Environ(), childEnv+"="+filepath.Join(parent, "server"))
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

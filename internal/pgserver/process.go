@@ -83,15 +83,22 @@ func (s *Server) run(ctx context.Context, program string, args ...string) error 
 
 // tetherScript waits for the end of its input. Only the process that started the
 // server holds the other end, so the end comes also when that process is killed;
-// then the server is stopped and its directory removed, unless told to keep them.
-// It tries for a while: initdb may still be at work in the directory.
+// then the server is stopped (SIGQUIT is its immediate shutdown) and its directory
+// removed, unless told to keep them. It tries for a while: initdb or a starting
+// server may still be at work in the directory.
 const tetherScript = `read -r word
 [ "$word" = keep ] && exit 0
 cd /
-for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-  "$1" -D "$2/data" -m immediate -w stop
-  rm -rf "$2" && exit 0
-  sleep 1
+tries=0
+while [ "$tries" -lt 200 ]; do
+  tries=$((tries + 1))
+  pid=$(sed -n 1p "$1/data/postmaster.pid" 2>/dev/null)
+  if [ -n "$pid" ] && kill -QUIT "$pid" 2>/dev/null; then
+    sleep 0.1
+    [ "$tries" -lt 100 ] && continue
+  fi
+  rm -rf "$1" && exit 0
+  sleep 0.1
 done`
 
 // tether is the process that cleans up after a starter that dies.
@@ -102,7 +109,8 @@ type tether struct {
 
 func (s *Server) startTether() (*tether, error) {
 	// Not bound to a context: it has to outlive everything else here.
-	cmd := s.command(context.Background(), "/bin/sh", "-c", tetherScript, "sh", filepath.Join(s.binDir, "pg_ctl"), s.dir)
+	cmd := s.command(context.Background(), "/bin/sh", "-c", tetherScript, "sh", s.dir)
+	cmd.SysProcAttr.Credential = nil // the directory's parent may be the caller's alone
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start tether: %w", err)
