@@ -56,7 +56,7 @@ type RunInput struct {
 	Deadline   *time.Time `json:"deadline,omitempty"`
 }
 
-// ErrRunEnded: the run has ended, so nothing can reach or change it any more.
+// ErrRunEnded means that the run has ended, so nothing can reach or change it any more.
 var ErrRunEnded = errors.New("run has ended")
 
 // execer is a pool or a transaction.

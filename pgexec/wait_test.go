@@ -21,7 +21,8 @@ func spawning() *pgexec.Kinds {
 	pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, in struct {
 		Kind  string
 		Input json.RawMessage
-	}) (int, error) {
+	},
+	) (int, error) {
 		n.Spawn(in.Kind, in.Input, &pgexec.SpawnOpts{ID: "it"})
 		return 0, nil
 	}, nil)

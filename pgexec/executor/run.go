@@ -305,7 +305,7 @@ func (r *Run) launch() {
 
 func (r *Run) maxParallel() int {
 	if r.limits.MaxParallel > 0 {
-		return min(int(r.limits.MaxParallel), r.x.MaxParallelPerRun)
+		return min(r.limits.MaxParallel, r.x.MaxParallelPerRun)
 	}
 	return r.x.MaxParallelPerRun
 }
