@@ -148,7 +148,7 @@ func TestWait_TimeAloneEndsIt(t *testing.T) {
 		"sleep for":             {kind: "sleep", input: `{"for": "30ms"}`, result: "null"},
 		"sleep until the past":  {kind: "sleep", input: fmt.Sprintf(`{"until": %q}`, past), result: "null"},
 		"sleep for less than 0": {kind: "sleep", input: `{"for": "-5s"}`, result: "null"},
-		"signal with default":   {kind: "signal", input: `{"name": "go", "timeout": "30ms", "default": {"ok":false}}`, result: `{"ok":false}`},
+		"signal with default":   {kind: "signal", input: `{"name": "go", "timeout": "30ms", "default": {"ok":false}}`, result: `{"ok": false}`},
 		"signal without":        {kind: "signal", input: `{"name": "go", "timeout": "30ms"}`, fails: `no signal "go" within 30ms`},
 		"sleep without input":   {kind: "sleep", input: `{}`, fails: `"for"`},
 		"sleep for nonsense":    {kind: "sleep", input: `{"for": "tomorrow"}`, fails: `"tomorrow"`},

@@ -31,6 +31,7 @@ func (r *Run) look() {
 	}
 	r.looking, r.lookAgain = true, false
 	consumed, children := r.consumed, r.childNodes()
+	r.consumed = nil // marking them saves the next owner a look at each; no harm if it fails
 	r.inBackground(func(ctx context.Context) event {
 		in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, consumed, children)
 		return event{inbox: &in, err: err}
@@ -58,7 +59,6 @@ func (r *Run) received(in *wake.Inbox, err error) {
 		}
 		return
 	}
-	r.consumed = nil
 	r.takeIn(in)
 	if r.lookAgain {
 		r.look()

@@ -17,7 +17,7 @@ import (
 // drain parks it at once, so that no other replica has to take it over to do the same.
 func (r *Run) idle() (end ending, ok bool) {
 	switch {
-	case r.parked || r.draining && r.park():
+	case r.parked || r.draining && r.busy == 0 && r.park():
 		return endParked, true
 	case r.draining:
 		return endReleased, true
@@ -45,10 +45,11 @@ func (r *Run) lingered() {
 	}
 }
 
-// park gives up ownership if nothing has reached the run since the last look.
+// park gives up ownership if nothing has reached the run since the last look. It
+// is called with nothing in flight, so that all the log says is in the graph.
 func (r *Run) park() bool {
-	for _, w := range r.waits {
-		if w.ending {
+	for n := range r.timers {
+		if n.NotBefore == 0 { // a child that is yet to be started
 			return false
 		}
 	}

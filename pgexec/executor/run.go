@@ -350,6 +350,7 @@ func (r *Run) lose(err error) {
 	}
 	r.lost = err
 	r.cancel(ErrOwnershipLost)
+	r.giveUp = time.After(cancelGrace)
 	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) {
 		r.log.Info("run lost", "error", err)
 		return
