@@ -36,7 +36,7 @@ type ChildParams struct {
 	Input []byte
 	// Limits is what the child may spend.
 	Limits Limits
-	// Depth is at least one more than the parent's, whatever is given.
+	// Depth is the child's as the parent reckons it. Its row has one more than the parent's row.
 	Depth int
 	// Priority defaults to the parent's.
 	Priority int
@@ -67,7 +67,7 @@ func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bo
 	var existed *bool
 	l := p.Limits
 	err = pool.QueryRow(ctx, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
-		p.ChildID, p.Kind, orNull(p.Input), p.Depth, p.Priority,
+		p.ChildID, p.Kind, orNull(p.Input), p.Priority,
 		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit,
 	).Scan(&started, &existed, &refused, &ours)
 	switch {

@@ -277,6 +277,12 @@ begin
   elsif not has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), 'pgexec.runs', 'update') then
     raise exception 'parent_run_id is set by the runtime: a node of kind "run" starts a child run'
       using errcode = 'insufficient_privilege';
+  else
+    -- Everybody who locks several rows of a tree relies on it: a child is one deeper than its parent.
+    select p.depth + 1 into new.depth from pgexec.runs p where p.run_id = new.parent_run_id;
+    if not found then
+      raise exception 'parent run % does not exist', new.parent_run_id using errcode = 'foreign_key_violation';
+    end if;
   end if;
   new.run_id := coalesce(new.run_id, pgexec.uuid7());
   new.status := 'queued';

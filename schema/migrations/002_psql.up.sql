@@ -326,7 +326,10 @@ select
   -- The newest record's seq, from the primary key; null when the log is empty or was pruned.
   (select l.seq from pgexec.run_log l where l.run_id = r.run_id order by l.seq desc limit 1) as head,
   coalesce(r.finished_at, now()) - r.created_at as age,
-  case r.status
+  -- What is wanted of it comes first: that is on its way, whatever the run does.
+  case coalesce(r.wanted, r.status)
+    when 'cancel' then 'being cancelled' || coalesce(': ' || r.wanted_reason, '')
+    when 'pause' then 'being paused' || coalesce(': ' || r.wanted_reason, '')
     when 'queued' then case
       when r.run_at > now() then 'scheduled at ' || to_char(r.run_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
       when r.waiting_kinds is not null then 'no replica for kind ' || array_to_string(r.waiting_kinds, ', ')
@@ -336,11 +339,17 @@ select
     when 'paused' then coalesce(r.reason, 'paused')
   end as waits_for,
   greatest(r.epoch - 1, 0) as takeovers,
+  -- Spent, child runs included, as of the last end or pause.
+  r.input_tokens + r.output_tokens as tokens,
+  r.cost_usd,
+  r.nodes_done,
   r.error,
   r.queue,
   r.priority,
   r.labels,
   r.parent_run_id,
+  r.parent_node_id,
+  r.depth,
   r.created_by,
   r.created_at,
   r.started_at,
