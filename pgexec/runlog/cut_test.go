@@ -12,11 +12,10 @@ import (
 
 // line is the network between a pool and the server. It can be cut where it hurts.
 type line struct {
-	// loseAnswer cuts the next connection that a finished statement's answer comes in on: the server
-	// has committed, and the client does not know.
-	loseAnswer atomic.Bool
-	// loseRequest cuts the next connection that a statement goes out on, before the server sees it.
-	loseRequest atomic.Bool
+	// answers and requests count down, from a number that a test sets. At zero the connection is cut: when
+	// a finished statement's answer comes in, so that the server has committed and the client does not know;
+	// or when a statement goes out, before the server sees it.
+	answers, requests atomic.Int64
 	// down refuses new connections.
 	down  atomic.Bool
 	dials atomic.Int64
@@ -58,21 +57,21 @@ type wire struct {
 
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
-	// C is the first byte of CommandComplete; the words are those of the statements under test.
-	if finished := bytes.Contains(p[:n], []byte("INSERT 0 ")) || bytes.Contains(p[:n], []byte("SELECT ")) ||
-		bytes.Contains(p[:n], []byte("UPDATE ")); finished && w.line.loseAnswer.CompareAndSwap(true, false) {
-		w.Conn.Close()
-		return 0, errCut
+	// The words of CommandComplete; each statement under test has one of them.
+	for _, tag := range []string{"INSERT 0 ", "SELECT ", "UPDATE "} {
+		if bytes.Contains(p[:n], []byte(tag)) && w.line.answers.Add(-1) == 0 {
+			w.Conn.Close()
+			return 0, errCut
+		}
 	}
 	return n, err
 }
 
 func (w *wire) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("pgexec")) || bytes.HasPrefix(p, []byte("B")) {
-		if w.line.loseRequest.CompareAndSwap(true, false) {
-			w.Conn.Close()
-			return 0, errCut
-		}
+	// B is Bind: a prepared statement is executed.
+	if p[0] == 'B' && w.line.requests.Add(-1) == 0 {
+		w.Conn.Close()
+		return 0, errCut
 	}
 	return w.Conn.Write(p)
 }

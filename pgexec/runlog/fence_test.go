@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
@@ -126,47 +127,89 @@ func raceClaim(t *testing.T, n int) (*bundle, runlog.RunID, pgx.Tx, *appending) 
 	return b, id, tx, a
 }
 
-// The other order: the flush is in the log, its transaction open, when the claim comes. The claim waits, finds
-// its seq taken and takes the next; nothing of the flush is lost.
+// The other order: the flush's rows are in, its transaction is still open, when the claim comes. The claim's seq
+// is taken once the flush has committed; nothing of the flush is lost.
 func TestAppend_FlushRacesClaim_G1(t *testing.T) {
 	b := setup(t)
-	w := b.writer(nil)
-	id := b.newRun()
-	tail := b.open(w, id, 1)
-	// Stop the flush behind its insert of the first run: a second run of the same batch is held up.
-	blocker := b.newRun()
-	if blocker.String() < id.String() {
-		t.Fatal("ids are not in the order of their making")
-	}
-	blocked := b.open(w, blocker, 1)
-	tx := b.begin()
-	b.claim(tx, blocker, 2)
-	// Both runs in one batch: queued while the only flusher is busy.
-	one := b.writer(func(cfg *runlog.WriterConfig) { cfg.Flushers = 1 })
-	gate := b.begin()
-	stopper := b.newRun()
-	stop := b.open(one, stopper, 1)
-	b.claim(gate, stopper, 2)
-	first := b.appendAll(stop, node(t, "stop", 1))
-	b.blockedOn(gate, 1)
-	tail = one.Open(id, 1, 1, 1)
-	blocked = one.Open(blocker, 1, 1, 1)
+	w, gate := b.gatedWriter(nil)
+	id, last := b.newRun(), b.newRun()
+	tail, lastTail := b.open(w, id, 1), b.open(w, last, 1)
+	hold := b.begin()
+	b.claim(hold, last, 2)
 	a := b.appendAll(tail, node(t, "a", 1), node(t, "b", 1))
-	late := b.appendAll(blocked, node(t, "late", 1))
-	b.commit(gate)
-	first.wantError(isFenced)
-	b.blockedOn(tx, 1)
+	late := b.appendAll(lastTail, node(t, "late", 1))
+	gate()
+	b.blockedOn(hold, 1)
 
 	claimed := make(chan error, 1)
 	go func() {
 		_, err := b.pool.Exec(b.ctx, `insert into pgexec.run_log (run_id, seq, record) values ($1, 2, $2)`, id, claimRecord(t, 3, 2))
 		claimed <- err
 	}()
-	b.commit(tx)
+	b.commit(hold)
 	late.wantError(isFenced)
 	a.wantSeqs(2)
 	if err := await(b, claimed, "claim"); err == nil {
 		t.Error("a claim took the seq of a committed append")
 	}
 	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1), node(t, "b", 1))
+}
+
+// G2: a failover has lost the newest commits. The owner's head is gone; writing behind it would leave a hole.
+func TestAppend_LostHeadWritesNothing_G2(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			b := setup(t)
+			w := b.writer(nil)
+			id := b.newRun()
+			tail := b.open(w, id, 1)
+			b.appendAll(tail, node(t, "a", 1), node(t, "b", 1)).wantSeqs(2)
+			b.exec(`delete from pgexec.run_log where run_id = $1 and seq = 3`, id)
+
+			var more [][]byte
+			for i := range n {
+				more = append(more, node(t, fmt.Sprintf("c-%d", i), 1))
+			}
+			b.appendAll(tail, more...).wantError(isFenced)
+			b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1))
+		})
+	}
+}
+
+// One run's refusal or fault leaves the others of its batch alone: among many good runs are some that a claim has
+// fenced and one whose record the database does not take.
+func TestAppend_OneBadRunLeavesTheOthers(t *testing.T) {
+	b := setup(t)
+	b.exec(`alter table pgexec.run_log add constraint no_poison check (record <> '\xbad0')`)
+	w, gate := b.gatedWriter(nil)
+	var good, fenced, bad []*appending
+	var goodIDs []runlog.RunID
+	for i := range 30 {
+		id := b.newRun()
+		tail := b.open(w, id, 1)
+		switch i % 10 {
+		case 3:
+			b.claim(b.pool, id, 2)
+			fenced = append(fenced, b.appendAll(tail, node(t, "late", 1), node(t, "later", 1)))
+		case 7:
+			bad = append(bad, b.appendAll(tail, []byte{0xba, 0xd0}, node(t, "never", 1)))
+		default:
+			good = append(good, b.appendAll(tail, node(t, "a", 1), node(t, "b", 1)))
+			goodIDs = append(goodIDs, id)
+		}
+	}
+	gate()
+	for i, a := range good {
+		a.wantSeqs(2)
+		b.wantLog(goodIDs[i], claimRecord(t, 1, 1), node(t, "a", 1), node(t, "b", 1))
+	}
+	for _, a := range fenced {
+		a.wantError(isFenced)
+	}
+	for _, a := range bad {
+		a.wantError(func(err error) bool {
+			var pgErr *pgconn.PgError
+			return errors.As(err, &pgErr) && pgErr.ConstraintName == "no_poison"
+		})
+	}
 }

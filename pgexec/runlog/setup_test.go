@@ -63,6 +63,46 @@ func (b *bundle) writer(change func(*runlog.WriterConfig)) *runlog.Writer {
 	return w
 }
 
+// gatedWriter is a writer with one flusher, which is held up by a flush that waits for another's lock until open
+// is called: what is queued meanwhile leaves in one batch. All statements of appends are prepared by then.
+func (b *bundle) gatedWriter(change func(*runlog.WriterConfig)) (w *runlog.Writer, open func()) {
+	b.Helper()
+	w = b.writer(func(cfg *runlog.WriterConfig) {
+		cfg.Flushers = 1
+		if change != nil {
+			change(cfg)
+		}
+	})
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	b.appendAll(tail, node(b, "a", 1)).wantSeqs(2)
+	b.appendAll(tail, node(b, "b", 1), node(b, "c", 1)).wantSeqs(3)
+	tx := b.begin()
+	b.claim(tx, id, 2)
+	held := b.appendAll(tail, node(b, "late", 1))
+	b.blockedOn(tx, 1)
+	return w, func() {
+		b.Helper()
+		b.commit(tx)
+		held.wantError(isFenced)
+	}
+}
+
+// until waits for what happens in another goroutine and has no other sign.
+func (b *bundle) until(happened func() bool) {
+	b.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b.Fatalf("did not happen within %v", patience)
+		}
+	}
+}
+
 func (b *bundle) exec(sql string, args ...any) {
 	b.Helper()
 	if _, err := b.pool.Exec(b.ctx, sql, args...); err != nil {
@@ -263,24 +303,15 @@ func describe(records [][]byte) string {
 }
 
 // blockedOn waits until a number of other backends of this database wait for a transaction's locks.
-func (b *bundle) blockedOn(tx pgx.Tx, n int) []int32 {
+func (b *bundle) blockedOn(tx pgx.Tx, n int) (pids []int32) {
 	b.Helper()
 	pid := tx.Conn().PgConn().PID()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
-		pids := value[[]int32](b, `select coalesce(array_agg(pid), '{}') from pg_stat_activity
+	b.until(func() bool {
+		pids = value[[]int32](b, `select coalesce(array_agg(pid), '{}') from pg_stat_activity
 			where datname = current_database() and $1 = any (pg_blocking_pids(pid))`, int32(pid))
-		if len(pids) >= n {
-			return pids
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			b.Fatalf("%d backends wait for the transaction, want %d", len(pids), n)
-		}
-	}
+		return len(pids) >= n
+	})
+	return pids
 }
 
 func (b *bundle) begin() pgx.Tx {
