@@ -219,29 +219,7 @@ func TestFinder_EndsOnlyTheListedBackend(t *testing.T) {
 func TestFinder_NotPermittedIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	role := "finder_" + strings.ReplaceAll(value[string](b, `select gen_random_uuid()::text`), "-", "")
-	for _, statement := range []string{
-		"create role " + role, "grant usage on schema pgexec to " + role, "grant all on all tables in schema pgexec to " + role,
-	} {
-		b.exec(statement)
-	}
-	t.Cleanup(func() {
-		for _, statement := range []string{"drop owned by " + role, "drop role " + role} {
-			if _, err := b.pool.Exec(context.Background(), statement); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	cfg, err := pgxpool.ParseConfig(b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.RuntimeParams["role"] = role
-	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := b.poolAs(b.role())
 	frozen := b.open(func(cfg *ownership.SessionConfig) { cfg.Heartbeat, cfg.LateAfter = time.Hour, 4*time.Hour })
 	b.exec(`update pgexec.replicas set heartbeat_at = clock_timestamp() - interval '1 hour'`)
 	var said strings.Builder

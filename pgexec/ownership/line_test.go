@@ -19,6 +19,8 @@ type line struct {
 	loseAnswer atomic.Bool
 	// frozen stops all traffic while it is shut.
 	frozen door
+	// dark swallows what the replica sends, as a lost network does.
+	dark atomic.Bool
 
 	mu    sync.Mutex
 	wires []net.Conn
@@ -63,6 +65,9 @@ type wire struct {
 
 func (w *wire) Write(p []byte) (int, error) {
 	w.line.frozen.pass()
+	if w.line.dark.Load() {
+		return len(p), nil
+	}
 	w.read(p)
 	return w.Conn.Write(p)
 }

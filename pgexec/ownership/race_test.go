@@ -243,3 +243,96 @@ func (b *bundle) oneLife(wants []ownership.Want, name string, dies bool) {
 		b.t.Error(err)
 	}
 }
+
+// C02: a run that is claimed by another between a claim's snapshot and its lock
+// is not claimed again on the strength of that snapshot.
+func TestClaim_RowThatChangesBeforeTheLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	slow, quick := b.open(), b.open()
+	w := b.start()
+	role := b.role()
+	// The rows that this role's claim reads pass a gate.
+	for _, statement := range []string{
+		`create function public.gate() returns boolean language plpgsql as $$
+			begin
+				if current_query() like '%insert into pgexec.run_log%' then
+					perform pg_advisory_xact_lock_shared(77);
+				end if;
+				return true;
+			end $$`,
+		`create policy gate on pgexec.runs to ` + role + ` using (public.gate())`,
+		`alter table pgexec.runs enable row level security`,
+	} {
+		b.exec(statement)
+	}
+	gate, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Rollback(context.Background())
+	if _, err := gate.Exec(b.ctx, `select pg_advisory_xact_lock(77)`); err != nil {
+		t.Fatal(err)
+	}
+	c := ownership.NewClaimer(ownership.ClaimerConfig{Pool: b.poolAs(role), ReplicaID: slow.ID(), Info: b.info(), Logger: b.log()})
+	outcome := make(chan string, 1)
+	go func() {
+		got, _ := b.tryClaim(c, w)
+		outcome <- got
+	}()
+	b.eventually("the claim stands at the gate", func() bool {
+		return value[int](b, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) > 0
+	})
+
+	b.claim(b.claimer(quick), w, "claimed")
+	if err := gate.Commit(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-outcome; got != "busy" {
+		t.Errorf("%s, want busy", got)
+	}
+	b.wantRun(w.RunID, running(quick, 1))
+}
+
+// C02: replicas that claim and release the same runs as fast as they can never
+// hold one at the same time, and each claim record says which claim it is.
+func TestClaim_NeverHeldByTwo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wants := b.startMany(40)
+	ctx, stop := context.WithTimeout(b.ctx, 2*time.Second)
+	defer stop()
+	var holders sync.Map // runlog.RunID -> runlog.ReplicaID
+	var all sync.WaitGroup
+	for range 3 {
+		s := b.open()
+		c := b.claimer(s)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				res, err := c.Claim(b.ctx, wants)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, got := range res.Claimed {
+					if other, held := holders.LoadOrStore(got.RunID, s.ID()); held {
+						t.Errorf("run %s is claimed by %d and held by %d", got.RunID, s.ID(), other)
+					}
+					if got.Record.GetClaim().GetEpoch() != int64(got.Epoch) {
+						t.Errorf("run %s: the record of claim %d says %d", got.RunID, got.Epoch, got.Record.GetClaim().GetEpoch())
+					}
+				}
+				for _, got := range res.Claimed {
+					holders.Delete(got.RunID)
+				}
+				if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, w := range wants {
+		b.checkLog(w.RunID)
+	}
+}

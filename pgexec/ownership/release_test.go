@@ -101,18 +101,20 @@ func TestRelease_OnlyWhatIsStillHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second := b.open(), b.open()
-	taken, finished, held := b.start(), b.start(), b.start()
-	res, err := b.claimer(first).Claim(b.ctx, []ownership.Want{taken, finished, held})
-	if err != nil || len(res.Claimed) != 3 {
+	taken, again, finished, held := b.start(), b.start(), b.start(), b.start()
+	res, err := b.claimer(first).Claim(b.ctx, []ownership.Want{taken, again, finished, held})
+	if err != nil || len(res.Claimed) != 4 {
 		t.Fatalf("result %+v, error %v", res, err)
 	}
 	b.exec(`update pgexec.runs set owner = $2, epoch = 2 where run_id = $1`, taken.RunID, int32(second.ID()))
+	b.exec(`update pgexec.runs set epoch = 3 where run_id = $1`, again.RunID) // lost, and claimed by the same replica again
 	b.exec(`update pgexec.runs set owner = null, status = 'succeeded' where run_id = $1`, finished.RunID)
 
 	if err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(res.Claimed...), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.wantRun(taken.RunID, running(second, 2))
+	b.wantRun(again.RunID, running(first, 3))
 	b.wantRun(finished.RunID, "succeeded owner - epoch 1 wake - orphaned by -")
 	b.wantRun(held.RunID, "queued owner - epoch 1 wake yes orphaned by -")
 }

@@ -148,6 +148,32 @@ func TestSession_GivesUpBeforeOthersDo(t *testing.T) {
 	}
 }
 
+// A replica that the network has cut off stops before others may take its runs:
+// its lock is still held when it gives up.
+func TestSession_CutOffGivesUpBeforeItsLockIsFree(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var network line
+	s := b.open(func(cfg *ownership.SessionConfig) {
+		cfg.Heartbeat, cfg.LateAfter = 50*time.Millisecond, 2*time.Second
+		network.through(cfg.ConnConfig)
+	})
+	pid := b.backend(s)
+	finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Heartbeat: 50 * time.Millisecond, LateAfter: 2 * time.Second, Logger: b.log()})
+	defer network.cut()
+	network.dark.Store(true)
+	b.waitLost(s, patience)
+	if n := value[int](b, lockOf, int32(s.ID()), pid); n != 1 {
+		t.Error("the lock was free before the replica gave up")
+	}
+	if !errors.Is(s.Err(), context.DeadlineExceeded) {
+		t.Errorf("error %v", s.Err())
+	}
+	if buried := b.buryOne(finder); buried.ReplicaID != s.ID() || buried.Silent < time.Second {
+		t.Errorf("buried %+v", buried)
+	}
+}
+
 // C32: the replica's clock is the database's, whatever the client's clock and
 // the session's time zone are.
 func TestSession_NowIsTheDatabaseClock(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,4 +223,40 @@ func (b *bundle) eventually(what string, is func() bool) {
 
 func running(s *ownership.Session, epoch int) string {
 	return fmt.Sprintf("running owner %d epoch %d wake - orphaned by -", s.ID(), epoch)
+}
+
+// role makes a role that may do to pgexec's tables all it likes, but is no superuser.
+func (b *bundle) role() string {
+	b.t.Helper()
+	name := "role_" + strings.ReplaceAll(value[string](b, `select gen_random_uuid()::text`), "-", "")
+	for _, statement := range []string{
+		"create role " + name, "grant all on schema pgexec to " + name,
+		"grant all on all tables in schema pgexec to " + name, "grant all on all sequences in schema pgexec to " + name,
+	} {
+		b.exec(statement)
+	}
+	b.t.Cleanup(func() {
+		for _, statement := range []string{"drop owned by " + name, "drop role " + name} {
+			if _, err := b.pool.Exec(context.Background(), statement); err != nil {
+				b.t.Error(err)
+			}
+		}
+	})
+	return name
+}
+
+// poolAs is a pool whose sessions act as that role.
+func (b *bundle) poolAs(role string) *pgxpool.Pool {
+	b.t.Helper()
+	cfg, err := pgxpool.ParseConfig(b.url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["role"] = role
+	pool, err := pgxpool.NewWithConfig(b.ctx, cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	return pool
 }
