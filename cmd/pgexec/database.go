@@ -39,8 +39,13 @@ func withDefaults(conn *pgx.ConnConfig) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
 	}
-	if conn.RuntimeParams["application_name"] == "" {
-		conn.RuntimeParams["application_name"] = "pgexec"
+	for name, value := range map[string]string{
+		"application_name": "pgexec",
+		"client_encoding":  "UTF8", // also on a database that has no encoding, whose default is none
+	} {
+		if conn.RuntimeParams[name] == "" {
+			conn.RuntimeParams[name] = value
+		}
 	}
 }
 

@@ -71,3 +71,22 @@ func TestMigrateDown_AsksAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("the schema is left: %v", err)
 	}
 }
+
+// A database without an encoding takes the schema as well.
+func TestMigrate_DatabaseWithoutEncoding(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	const name = "pgexec_test_sql_ascii"
+	for _, statement := range []string{
+		"drop database if exists " + name,
+		"create database " + name + " template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'",
+	} {
+		if _, err := pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustInvoke(t, "migrate", "up", "--database-url", as(t, pgtest.URL(t), "postgres", "", name))
+	if _, err := pool.Exec(t.Context(), "drop database "+name+" with (force)"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -66,7 +66,7 @@ func (d *demo) findDatabase(ctx context.Context) (*database, error) {
 	if refusal := dockerAnswers(ctx); refusal != nil {
 		return nil, &NoServerError{Local: missing, Docker: refusal}
 	}
-	d.display.step("database", "no PostgreSQL is installed here: starting %s in Docker, which may have to fetch it first", d.cfg.Image)
+	d.display.step("database", "starting %s in Docker, which may have to fetch it", d.cfg.Image)
 	return startContainer(ctx, d.cfg.Image)
 }
 

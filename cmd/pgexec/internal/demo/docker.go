@@ -57,17 +57,18 @@ type container struct {
 
 // startContainer runs a server in a container that only this machine reaches.
 func startContainer(ctx context.Context, image string) (*database, error) {
-	secret := make([]byte, 16)
-	if _, err := rand.Read(secret); err != nil {
+	random := make([]byte, 20)
+	if _, err := rand.Read(random); err != nil {
 		return nil, fmt.Errorf("choose password: %w", err)
 	}
-	password := hex.EncodeToString(secret)
-	c := &container{name: "pgexec-demo-" + hex.EncodeToString(secret[:4])}
+	password := hex.EncodeToString(random[4:])
+	c := &container{name: "pgexec-demo-" + hex.EncodeToString(random[:4])}
 	if err := c.startTether(); err != nil {
 		return nil, err
 	}
 	db, err := c.start(ctx, image, password)
 	if err != nil {
+		err = fmt.Errorf("start %s in Docker: %w\n  name another image with --docker-image, or a server with --database-url", image, err)
 		return nil, errors.Join(err, c.remove())
 	}
 	return db, nil
@@ -87,44 +88,56 @@ func (c *container) startTether() (err error) {
 
 func (c *container) start(ctx context.Context, image, password string) (*database, error) {
 	_, err := docker(ctx, []string{"POSTGRES_PASSWORD=" + password},
-		"run", "--detach", "--rm", "--name", c.name, "--publish", "127.0.0.1::5432", "--env", "POSTGRES_PASSWORD",
-		"--env", "POSTGRES_DB="+databaseName, image)
+		"run", "--detach", "--rm", "--name", c.name, "--publish", "127.0.0.1::5432", "--env", "POSTGRES_PASSWORD", image)
 	if err != nil {
 		return nil, err
 	}
 	address, err := docker(ctx, nil, "port", c.name, "5432/tcp")
 	if err != nil {
-		return nil, err
+		return nil, c.orEnded(ctx, err)
 	}
 	address, _, _ = strings.Cut(address, "\n")
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", password), Host: address,
-		Path: "/" + databaseName, RawQuery: "sslmode=disable",
+		Path: "/postgres", RawQuery: "sslmode=disable",
 	}
-	db := &database{
-		url: u.String(), where: image + " in Docker",
-		removeFunc: c.remove, keepFunc: c.keep,
+	if err := c.untilAnswers(ctx, u.String()); err != nil {
+		return nil, err
 	}
-	return db, untilAnswers(ctx, db.url)
+	if err := administer(ctx, u.String(), "database_create", databaseName); err != nil {
+		return nil, fmt.Errorf("create database: %w", err)
+	}
+	u.Path = "/" + databaseName
+	return &database{url: u.String(), where: image + " in Docker", removeFunc: c.remove, keepFunc: c.keep}, nil
 }
 
-// untilAnswers waits for the server in a container to have set itself up.
-func untilAnswers(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the server in the container did not answer within a minute"))
+// untilAnswers waits for the server in the container to have set itself up.
+func (c *container) untilAnswers(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it did not answer within a minute"))
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for tries := 1; ; tries++ {
 		conn, err := pgx.Connect(ctx, address)
 		if err == nil {
 			return conn.Close(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
+		if !sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("wait for the server in the container: %w: %w", context.Cause(ctx), err)
+		}
+		if tries%10 == 0 {
+			if err := c.orEnded(ctx, nil); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// orEnded returns err, unless the container is no more, which explains it.
+func (c *container) orEnded(ctx context.Context, err error) error {
+	running, gone := docker(ctx, nil, "inspect", "--format", "{{.State.Running}}", c.name)
+	if ctx.Err() == nil && (gone != nil || running != "true") {
+		return errors.New("the container has ended by itself; docker run -e POSTGRES_PASSWORD=x IMAGE shows why")
+	}
+	return err
 }
 
 // remove lets the tether remove the container and waits for it.
