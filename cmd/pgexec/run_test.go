@@ -106,6 +106,17 @@ func TestRunWait_ExitCodes(t *testing.T) {
 	}
 }
 
+// Who waits for a run that nobody executes is told so.
+func TestRunWait_SaysWhatARunWaitsFor(t *testing.T) {
+	t.Parallel()
+	pgtest.DB(t)
+	db := "PGEXEC_DATABASE_URL=" + pgtest.URL(t)
+	p := start(t, []string{db}, "run", "start", "graph", "--queue", "lonely", "--wait")
+	p.line("is a replica running that serves queue lonely")
+	p = start(t, []string{db}, "run", "start", "graph", "--run-at", "2100-01-01T00:00:00Z", "--wait")
+	p.line("is due at 2100-01-01T")
+}
+
 // Ctrl-C ends a wait, not the run.
 func TestRunWait_Interrupted(t *testing.T) {
 	t.Parallel()

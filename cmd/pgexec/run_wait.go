@@ -59,7 +59,7 @@ func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunI
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitedTooLong)
 		defer cancel()
 	}
-	run, err := client.Wait(ctx, id)
+	run, err := a.waitAloud(ctx, client, id)
 	if err != nil {
 		return waitError(ctx, id, limit, err)
 	}
@@ -74,6 +74,41 @@ func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunI
 		return &exitError{exitRunEnded, err}
 	}
 	return nil
+}
+
+// hintAfter is when somebody who waits begins to wonder.
+const hintAfter = 3 * time.Second
+
+// waitAloud waits, and says once what a run that takes its time is waiting for.
+func (a *app) waitAloud(ctx context.Context, client *pgexec.Client, id pgexec.RunID) (*pgexec.Run, error) {
+	short, cancel := context.WithTimeout(ctx, hintAfter)
+	defer cancel()
+	run, err := client.Wait(short, id)
+	if err == nil || ctx.Err() != nil || short.Err() == nil {
+		return run, err
+	}
+	if run, err = client.Get(ctx, id); err != nil {
+		return nil, err
+	}
+	if text := waitsFor(run); text != "" {
+		fmt.Fprintf(a.err, "run %s %s\n", id, text)
+	}
+	return client.Wait(ctx, id)
+}
+
+// waitsFor says what a run waits for, if it waits.
+func waitsFor(run *pgexec.Run) string {
+	switch run.Status {
+	case pgexec.RunQueued:
+		if run.RunAt.After(run.CreatedAt) {
+			return "is due at " + run.RunAt.Format(time.RFC3339)
+		}
+		return "is queued: is a replica running that serves queue " + run.Queue + " (pgexec serve)?"
+	case pgexec.RunParked, pgexec.RunPaused:
+		return "is " + string(run.Status) + ": " + orDash(run.Reason)
+	default:
+		return ""
+	}
 }
 
 func waitError(ctx context.Context, id pgexec.RunID, limit time.Duration, err error) error {
