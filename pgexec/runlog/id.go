@@ -8,7 +8,8 @@ import (
 )
 
 // RunID is the id of a run: a UUID, of version 7 unless whoever started the run chose another.
-// It is a parameter and a scan target of pgx for uuid and uuid[], in the binary and the text format.
+// It is a parameter and a scan target of pgx for uuid and, in a slice, for uuid[], in the binary and the text format.
+// (As with any slice of a type that pgx does not have itself, not in its exec and simple protocol modes.)
 type RunID [16]byte
 
 // Seq is the position of a record in its run's log: 1, 2, 3 … without gaps.

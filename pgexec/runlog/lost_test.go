@@ -1,8 +1,12 @@
 package runlog_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -130,4 +134,63 @@ func TestAppend_FencedWhenClaimedBeforeItIsSentAgain_G3(t *testing.T) {
 
 	a.wantError(isFenced)
 	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1), claimRecord(t, 2, 2))
+}
+
+// C27: the database is away. The flush is tried again, ever more slowly, until the writer is aborted.
+func TestAppend_RetriesBackOffAndEndWithAbort_C27(t *testing.T) {
+	b := setup(t)
+	var l line
+	var tries countingHandler
+	w := b.writer(func(cfg *runlog.WriterConfig) {
+		cfg.Logger = slog.New(&tries)
+		cfg.Pool = l.pool(b, nil)
+	})
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+	l.down.Store(true)
+	l.requests.Store(1)
+	start := time.Now()
+	a := b.appendAll(tail, node(t, "b", 1))
+	b.until(func() bool { return tries.Load() >= 7 })
+	// After the flush a wait of at least 5 ms, and between six looks of 5, 10, 20, 40 and 80.
+	if took := time.Since(start); took < 160*time.Millisecond {
+		t.Errorf("%d tries in %v", tries.Load(), took)
+	}
+	w.Abort()
+	a.wantError(isClosed)
+	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1))
+}
+
+// countingHandler counts what is logged.
+type countingHandler struct {
+	slog.Handler
+	atomic.Int64
+}
+
+func (h *countingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *countingHandler) Handle(context.Context, slog.Record) error {
+	h.Add(1)
+	return nil
+}
+
+// The database comes back: what was queued meanwhile goes out by itself.
+func TestAppend_GoesOnWhenTheDatabaseIsBack_C10(t *testing.T) {
+	b := setup(t)
+	var l line
+	w := b.writer(func(cfg *runlog.WriterConfig) { cfg.Pool = l.pool(b, nil) })
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+	before := l.dials.Load()
+	l.down.Store(true)
+	l.requests.Store(1)
+	first := b.appendAll(tail, node(t, "b", 1))
+	b.until(func() bool { return l.dials.Load() >= before+2 })
+	second := b.appendAll(tail, node(t, "c", 1), node(t, "d", 1))
+	l.down.Store(false)
+	first.wantSeqs(3)
+	second.wantSeqs(4)
+	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1), node(t, "b", 1), node(t, "c", 1), node(t, "d", 1))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -48,7 +49,7 @@ func mayRetryCode(code string) bool {
 		return true
 	}
 	// Connection exceptions; insufficient resources: connections, disk, memory.
-	return code[:2] == "08" || code[:2] == "53"
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53")
 }
 
 // backoff paces attempts.

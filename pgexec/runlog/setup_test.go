@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func setup(t testing.TB) *bundle {
 // writer starts a writer that is closed when the test ends.
 func (b *bundle) writer(change func(*runlog.WriterConfig)) *runlog.Writer {
 	b.Helper()
-	cfg := runlog.WriterConfig{Pool: b.pool}
+	cfg := runlog.WriterConfig{Pool: b.pool, Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
@@ -132,18 +133,23 @@ type querier interface {
 // claim does to a run what a claim does: the row changes hands and the claim's record ends the log.
 func (b *bundle) claim(db querier, id runlog.RunID, owner runlog.ReplicaID) (epoch runlog.Epoch, head runlog.Seq) {
 	b.Helper()
-	err := db.QueryRow(b.ctx, `update pgexec.runs set owner = $2, status = 'running', epoch = epoch + 1, wake_job = null
-		where run_id = $1 returning epoch`, id, owner).Scan(&epoch)
+	epoch, head, err := b.tryClaim(db, id, owner)
 	if err != nil {
 		b.Fatalf("claim run: %v", err)
+	}
+	return epoch, head
+}
+
+func (b *bundle) tryClaim(db querier, id runlog.RunID, owner runlog.ReplicaID) (epoch runlog.Epoch, head runlog.Seq, err error) {
+	err = db.QueryRow(b.ctx, `update pgexec.runs set owner = $2, status = 'running', epoch = epoch + 1, wake_job = null
+		where run_id = $1 returning epoch`, id, owner).Scan(&epoch)
+	if err != nil {
+		return 0, 0, err
 	}
 	err = db.QueryRow(b.ctx, `insert into pgexec.run_log (run_id, seq, record)
 		select $1, 1 + coalesce(max(seq), 0), $2 from pgexec.run_log where run_id = $1 returning seq`,
 		id, claimRecord(b, owner, epoch)).Scan(&head)
-	if err != nil {
-		b.Fatalf("append claim: %v", err)
-	}
-	return epoch, head
+	return epoch, head, err
 }
 
 func claimRecord(t testing.TB, owner runlog.ReplicaID, epoch runlog.Epoch) []byte {
