@@ -13,7 +13,7 @@ const (
 	// A watcher that is further behind reads for itself.
 	keepEntries, keepBytes = 512, 1 << 20
 	// runsPerRead and entriesPerRead bound one read.
-	runsPerRead, entriesPerRead = 200, 100
+	runsPerRead, entriesPerRead = 200, 250
 )
 
 // watched is a run that somebody in this process watches. All fields but id

@@ -29,8 +29,9 @@ type timing struct {
 	ping, pong time.Duration
 	// pollUp is the time between two polls while hints arrive, pollDown while they do not.
 	pollUp, pollDown time.Duration
-	// read is the least time between two reads for all watchers.
-	read time.Duration
+	// read is the least time between two reads for all watchers, readMost the
+	// longest when many runs are watched.
+	read, readMost time.Duration
 }
 
 var normalTiming = timing{
@@ -39,6 +40,7 @@ var normalTiming = timing{
 	pollUp:   2 * time.Second,
 	pollDown: 250 * time.Millisecond,
 	read:     20 * time.Millisecond,
+	readMost: 100 * time.Millisecond,
 }
 
 const (

@@ -22,6 +22,9 @@ const (
 	// maxPending bounds the runs whose heads are kept through an outage; what
 	// is beyond is left to the watchers' polling.
 	maxPending = 100_000
+	// A notifying transaction that names many runs is followed by a longer
+	// pause: by one more interval for each busyRuns of them, busyMost at most.
+	busyRuns, busyMost = 32, 7
 	// notifyTimeout bounds one notifying transaction, stopTimeout all that is
 	// still to be sent when the Notifier is stopped.
 	notifyTimeout, stopTimeout = 5 * time.Second, time.Second
@@ -43,7 +46,7 @@ type Notifier struct {
 }
 
 // NewNotifier returns a Notifier that sends at most one notifying transaction
-// each interval, on a connection it takes from the pool for that moment.
+// each interval, fewer when it has many runs to tell of, on a connection it takes from the pool for that moment.
 func NewNotifier(pool *pgxpool.Pool, interval time.Duration, logger *slog.Logger) *Notifier {
 	if logger == nil {
 		logger = slog.Default()
@@ -106,8 +109,10 @@ func (n *Notifier) run(ctx context.Context) {
 			return
 		case <-n.kick:
 		}
-		pause := n.interval
-		if err := n.flush(ctx); err != nil {
+		runs, err := n.flush(ctx)
+		// Many runs at once are a busy time, in which watchers read less often too.
+		pause := n.interval * time.Duration(1+min(runs/busyRuns, busyMost))
+		if err != nil {
 			if failures++; failures == 1 {
 				n.logger.Warn("cannot notify watchers, they poll meanwhile", "error", err)
 			}
@@ -127,19 +132,20 @@ func (n *Notifier) run(ctx context.Context) {
 
 // flushLast sends what is left. Nobody is harmed when it cannot: watchers poll.
 func (n *Notifier) flushLast(ctx context.Context) {
-	if err := n.flush(ctx); err != nil {
+	if _, err := n.flush(ctx); err != nil {
 		n.logger.Debug("notify watchers at the end", "error", err)
 	}
 }
 
-// flush sends the pending heads; those of a failed attempt stay pending.
-func (n *Notifier) flush(ctx context.Context) error {
+// flush sends the pending heads and returns their number; those of a failed
+// attempt stay pending.
+func (n *Notifier) flush(ctx context.Context) (int, error) {
 	n.mu.Lock()
 	heads := n.heads
 	n.heads = make(map[runlog.RunID]runlog.Seq)
 	n.mu.Unlock()
 	if len(heads) == 0 {
-		return nil
+		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
@@ -147,9 +153,9 @@ func (n *Notifier) flush(ctx context.Context) error {
 		for id, head := range heads {
 			n.Committed(id, head)
 		}
-		return fmt.Errorf("notify watchers: %w", err)
+		return 0, fmt.Errorf("notify watchers: %w", err)
 	}
-	return nil
+	return len(heads), nil
 }
 
 // payloads writes the heads as "<run_id>:<head>" joined by commas, in as many

@@ -1,10 +1,13 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -36,21 +39,25 @@ type batch struct {
 	err     error
 }
 
-// add appends a record if it is the next one.
-func (b *batch) add(id runlog.RunID, seq runlog.Seq, raw []byte) {
-	if b.err != nil {
-		return
+// check decodes what was read, as far as it is the run's log without a gap.
+func (b *batch) check(id runlog.RunID) {
+	// SQL promises no order over several runs.
+	bySeq := func(x, y Entry) int { return cmp.Compare(x.Seq, y.Seq) }
+	if !slices.IsSortedFunc(b.entries, bySeq) {
+		slices.SortFunc(b.entries, bySeq)
 	}
-	if want := b.after + runlog.Seq(len(b.entries)) + 1; seq != want {
-		b.err = &runlog.GapError{RunID: id, Want: want, Got: seq}
-		return
+	for i := range b.entries {
+		e := &b.entries[i]
+		if want := b.after + runlog.Seq(i) + 1; e.Seq != want {
+			b.err = &runlog.GapError{RunID: id, Want: want, Got: e.Seq}
+		} else if err := proto.Unmarshal(e.Raw, e.Record); err != nil {
+			b.err = &DecodeError{RunID: id, Seq: e.Seq, Err: err}
+		}
+		if b.err != nil {
+			b.entries = b.entries[:i]
+			return
+		}
 	}
-	rec := new(pb.Record)
-	if err := proto.Unmarshal(raw, rec); err != nil {
-		b.err = &DecodeError{RunID: id, Seq: seq, Err: err}
-		return
-	}
-	b.entries = append(b.entries, Entry{Seq: seq, Record: rec, Raw: raw})
 }
 
 // read reads the next records of several runs in one statement.
@@ -67,20 +74,22 @@ func (l *Listener) read(ctx context.Context, batches map[runlog.RunID]*batch) er
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			id  runlog.RunID
-			seq int64
-			raw []byte
-		)
-		if err := rows.Scan(&id, &seq, &raw); err != nil {
-			return fmt.Errorf("read logs: %w", err)
-		}
-		batches[id].add(id, runlog.Seq(seq), raw)
-	}
-	if err := rows.Err(); err != nil {
+	var (
+		id  runlog.RunID
+		seq int64
+		raw []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &raw}, func() error {
+		b := batches[id]
+		b.entries = append(b.entries, Entry{Seq: runlog.Seq(seq), Record: new(pb.Record), Raw: raw})
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
+	}
+	// Only now, with the connection given back.
+	for id, b := range batches {
+		b.check(id)
 	}
 	return nil
 }
@@ -98,7 +107,8 @@ func (l *Listener) readOne(ctx context.Context, id runlog.RunID, after runlog.Se
 }
 
 // readForAll reads the logs of live runs that have grown, many in one
-// statement, and never more often than the read interval allows.
+// statement. The first of them after a quiet time is read at once; the more
+// there are, the longer is the pause before the next read.
 func (l *Listener) readForAll(ctx context.Context) {
 	var failures int
 	for {
@@ -107,8 +117,9 @@ func (l *Listener) readForAll(ctx context.Context) {
 			return
 		case <-l.hub.kick:
 		}
-		pause := l.timing.read
-		if err := l.readDirty(ctx); err == nil {
+		runs, err := l.readDirty(ctx)
+		pause := min(l.timing.read+time.Duration(runs)*time.Millisecond, l.timing.readMost)
+		if err == nil {
 			failures = 0
 		} else if ctx.Err() == nil {
 			if failures++; failures == 1 {
@@ -122,17 +133,18 @@ func (l *Listener) readForAll(ctx context.Context) {
 	}
 }
 
-func (l *Listener) readDirty(ctx context.Context) error {
+// readDirty returns the number of runs it has read.
+func (l *Listener) readDirty(ctx context.Context) (int, error) {
 	runs, batches := l.hub.takeDirty()
 	if len(runs) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := l.read(ctx, batches); err != nil {
 		l.hub.putBack(runs)
-		return err
+		return 0, err
 	}
 	l.hub.deliver(runs, batches)
-	return nil
+	return len(runs), nil
 }
 
 // takeDirty takes some of the dirty runs.
@@ -195,17 +207,17 @@ func (h *hub) deliver(runs []*watched, batches map[runlog.RunID]*batch) {
 }
 
 // append adds entries to the recent ones and drops the oldest beyond the
-// bounds. The array is never written in place where a watcher may read it.
+// bounds. It writes behind what watchers may be reading, never over it.
 func (w *watched) append(entries []Entry) {
-	recent := append(w.recent[:len(w.recent):len(w.recent)], entries...)
+	w.recent = append(w.recent, entries...)
 	for _, e := range entries {
 		w.read = e.Seq
 		w.bytes += len(e.Raw)
 	}
 	drop := 0
-	for drop < len(recent)-1 && (len(recent)-drop > keepEntries || w.bytes > keepBytes) {
-		w.bytes -= len(recent[drop].Raw)
+	for drop < len(w.recent)-1 && (len(w.recent)-drop > keepEntries || w.bytes > keepBytes) {
+		w.bytes -= len(w.recent[drop].Raw)
 		drop++
 	}
-	w.recent = recent[drop:]
+	w.recent = w.recent[drop:]
 }
