@@ -141,12 +141,13 @@ func (r *Run) release(ctx context.Context) error {
 	return ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
 }
 
-// missingKinds returns the kinds of the frontier if this replica has none of them.
+// missingKinds returns the kinds of the nodes that could start, if this replica has none of them.
 func (r *Run) missingKinds() []string {
-	if r.lost != nil || len(r.foreign) == 0 || len(r.queue) > 0 || len(r.timers) > 0 {
+	if r.lost != nil || len(r.foreign) == 0 || len(r.queue) > 0 {
 		return nil
 	}
-	// What only waits, waits with the rest: a signal or a time is looked at again by whoever takes the run.
+	// What only waits, waits with the rest: a signal, a time or the end of a backoff is looked at
+	// again by whoever takes the run. With a wake this replica would take it at once, for nothing.
 	var kinds []string
 	seen := make(map[string]bool)
 	for _, n := range r.foreign {

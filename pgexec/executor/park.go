@@ -14,10 +14,12 @@ import (
 
 // idle is the verdict on a run that only waits: it stays in memory for a
 // little while, or until its next time if that is near, and is then parked. A
-// drain parks it at once, so that no other replica has to take it over to do the same.
+// drain parks it at once, so that no other replica has to take it over to do the
+// same. One with nodes of kinds that this replica does not have is never parked:
+// it goes to a replica that has them.
 func (r *Run) idle() (end ending, ok bool) {
 	switch {
-	case r.parked || r.draining && r.busy == 0 && r.park():
+	case r.parked || r.draining && r.busy == 0 && len(r.foreign) == 0 && r.park():
 		return endParked, true
 	case r.draining:
 		return endReleased, true
