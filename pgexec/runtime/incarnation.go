@@ -16,6 +16,10 @@ import (
 const (
 	// notifyInterval is the least time between two notifying transactions of a replica.
 	notifyInterval = 5 * time.Millisecond
+	// maxWakes bounds the wakes of a queue that a replica holds at once: few, so
+	// that a burst of runs spreads over the replicas, and enough for some
+	// thousand claims a second.
+	maxWakes = 16
 	// closeTimeout bounds each step of giving things back at the end.
 	closeTimeout = 5 * time.Second
 )
@@ -81,12 +85,13 @@ func (inc *incarnation) serve(ctx context.Context) {
 	inc.background.Go(func() { finder.Run(inc.claimCtx) })
 
 	waker, err := wake.New(wake.Config{
-		Pool:      cfg.Pool,
-		ReplicaID: inc.session.ID(),
-		Queues:    cfg.Info.Queues,
-		Kinds:     cfg.Info.Kinds,
-		WakeFunc:  inc.claims.wake,
-		Logger:    inc.log,
+		Pool:        cfg.Pool,
+		ReplicaID:   inc.session.ID(),
+		Queues:      cfg.Info.Queues,
+		Kinds:       cfg.Info.Kinds,
+		WakeFunc:    inc.claims.wake,
+		MaxParallel: maxWakes,
+		Logger:      inc.log,
 	})
 	if err == nil {
 		err = waker.Start(ctx)
