@@ -6,12 +6,17 @@ set -eu
 [ -z "${PGEXEC_TEST_DATABASE_URL:-}" ] || exit 0
 [ -z "${PGEXEC_DATABASE_URL:-}" ] || exit 0
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
-! go run ./internal/pgserver/bindir >/dev/null 2>&1 || exit 0
+! go run -buildvcs=false ./internal/pgserver/bindir >/dev/null 2>&1 || exit 0
 
 echo 'no PostgreSQL server programs found: installing postgresql with apt-get' >&2
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq >&2
-apt-get install -y -qq --no-install-recommends postgresql-common >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() {
+	"$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+}
+quietly apt-get update
+quietly apt-get install -y --no-install-recommends postgresql-common
 # The programs are wanted, not the server that the package would start.
-sed -i 's/^#\{0,1\}create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
-apt-get install -y -qq --no-install-recommends postgresql >&2
+quietly sed -i 's/^#\{0,1\}create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+quietly apt-get install -y --no-install-recommends postgresql

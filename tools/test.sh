@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 tools/install-postgres.sh || exit 1
 if [ -z "${PGEXEC_TEST_DATABASE_URL:-}" ]; then
-	go run ./internal/pgserver/bindir >/dev/null || exit 1
+	go run -buildvcs=false ./internal/pgserver/bindir >/dev/null || exit 1
 fi
 case " $* " in
 *" -race "*)
