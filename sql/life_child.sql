@@ -18,6 +18,6 @@ with parent as materialized (
   returning run_id
 )
 select exists (select from started) as started,
-  (select c.parent_run_id = $1::uuid and c.parent_node_id = $4::text from pgexec.runs c where c.run_id = $5::uuid) as existed,
+  (select c.parent_run_id is not distinct from $1::uuid and c.parent_node_id is not distinct from $4::text from pgexec.runs c where c.run_id = $5::uuid) as existed,
   exists (select from parent p where p.wanted is not null) as refused,
   exists (select from pgexec.runs r where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint) as ours
