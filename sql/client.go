@@ -12,6 +12,8 @@ var (
 	ClientGet string
 	//go:embed client_list.sql
 	ClientList string
+	//go:embed client_descendants.sql
+	ClientDescendants string
 	//go:embed client_record.sql
 	ClientRecord string
 	//go:embed client_signal.sql
@@ -24,4 +26,6 @@ var (
 	ClientResume string
 	//go:embed client_retry.sql
 	ClientRetry string
+	//go:embed client_fork.sql
+	ClientFork string
 )

@@ -1,0 +1,4 @@
+drop function pgexec.fork(uuid, bigint, text, jsonb);
+drop function pgexec.with_output(bytea, jsonb);
+drop function pgexec.varint(bigint);
+alter table pgexec.runs drop column forked_at_seq, drop column forked_from;
