@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
@@ -134,4 +137,34 @@ func TestListener_DatabaseComesLater(t *testing.T) {
 	pause(t, 50*time.Millisecond)
 	broken.refuse.Store(false)
 	b.hears(l, n)
+}
+
+// C25: the pool may be one for a transaction-mode pooler, without prepared statements.
+func TestListener_WithoutPreparing(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			b := setup(t)
+			cfg := b.pool.Config()
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			b.pool = pool
+			n, l := b.notifier(), b.listener(nil)
+			id := b.newRun()
+			var watchers sync.WaitGroup
+			b.collect(&watchers, l, id, 0, 2)
+			b.hears(l, n)
+			for seq, finished := range []bool{false, true} {
+				_, err := pool.Exec(t.Context(), `insert into pgexec.run_log values ($1::text::uuid, $2, $3)`, id.String(), seq+1, encode(t, finished))
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.Committed(id, runlog.Seq(seq+1))
+			}
+			watchers.Wait()
+		})
+	}
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -46,6 +48,46 @@ func TestPlans_NoSequentialScan(t *testing.T) {
 			})
 			if err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// C25: the pool may be one for a transaction-mode pooler, without prepared statements.
+func TestStatements_WithoutPreparing(t *testing.T) {
+	b := setup(t)
+	for id, mode := range map[runlog.ReplicaID]pgx.QueryExecMode{
+		1: pgx.QueryExecModeExec, 2: pgx.QueryExecModeCacheDescribe, 3: pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			pools := b.pool.Config()
+			pools.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), pools)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			cfg := b.config(id)
+			cfg.Pool, cfg.Kinds = pool, []string{"k"}
+			w, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.current.add(1)
+			if _, err := w.wakeDue(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := w.wakeWaiting(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.sweep(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+			if err := w.ensurePartitions(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := pool.Exec(t.Context(), sql.WakeNudge, w.cfg.Queues); err != nil {
+				t.Error(err)
 			}
 		})
 	}
