@@ -40,6 +40,9 @@ create table pgexec.runs (
   -- The run and the node that this run is a part of, and how many runs it is away from the root.
   parent_run_id   uuid,
   parent_node_id  text,
+  -- The run whose log this one began with, up to that seq.
+  forked_from     uuid,
+  forked_at_seq   bigint,
   depth           integer not null default 0,
   max_tokens      bigint check (max_tokens > 0),
   max_cost_usd    numeric check (max_cost_usd > 0 and max_cost_usd < 'infinity'),
@@ -289,6 +292,8 @@ begin
   new.owner := null;
   new.epoch := 0;
   new.inbox := 0;
+  new.forked_from := null;
+  new.forked_at_seq := null;
   new.orphaned_by := null;
   new.waiting_kinds := null;
   new.result := null;

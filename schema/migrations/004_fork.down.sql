@@ -1,4 +1,3 @@
 drop function pgexec.fork(uuid, bigint, text, jsonb);
 drop function pgexec.with_output(bytea, jsonb);
 drop function pgexec.varint(bigint);
-alter table pgexec.runs drop column forked_at_seq, drop column forked_from;

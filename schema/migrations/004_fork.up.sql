@@ -1,9 +1,5 @@
 -- Forks: a new run that begins with a prefix of another one's log.
 
-alter table pgexec.runs
-  add column forked_from uuid,
-  add column forked_at_seq bigint;
-
 -- A length as protobuf writes it.
 create function pgexec.varint(n bigint) returns bytea
 language plpgsql immutable strict
@@ -87,16 +83,17 @@ begin
   end if;
 
   insert into pgexec.runs (run_id, kind, input, max_tokens, max_cost_usd, max_nodes, max_wall_ms, deadline, max_parallel,
-    soft_limit, priority, queue, labels, traceparent, forked_from, forked_at_seq)
+    soft_limit, priority, queue, labels, traceparent)
   values (id, source.kind, source.input, source.max_tokens, source.max_cost_usd, source.max_nodes, source.max_wall_ms, source.deadline,
-    source.max_parallel, source.soft_limit, source.priority, source.queue, source.labels, source.traceparent, source.run_id, last);
+    source.max_parallel, source.soft_limit, source.priority, source.queue, source.labels, source.traceparent);
   insert into pgexec.run_log (run_id, seq, record)
   select id, l.seq, case when l.seq = at_replaced then pgexec.with_output(l.record, replace_output) else l.record end
   from pgexec.run_log l
   where l.run_id = fork.run_id and l.seq <= last;
   -- The claims in the prefix count: an epoch is the number of claims so far.
   update pgexec.runs r
-  set epoch = (select count(*) from pgexec.run_log l where l.run_id = id and substring(l.record from 1 for 1) = '\x12')
+  set forked_from = source.run_id, forked_at_seq = last,
+    epoch = (select count(*) from pgexec.run_log l where l.run_id = id and substring(l.record from 1 for 1) = '\x12')
   where r.run_id = id;
   return id;
 end
