@@ -1,0 +1,142 @@
+package wake
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+func (b *bundle) read(id runlog.RunID, consumed []int64, childNodes ...string) Inbox {
+	b.t.Helper()
+	in, err := ReadInbox(b.t.Context(), b.pool, id, consumed, childNodes)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return in
+}
+
+// C13, C38: signals are there in the order they were sent, addressed or not, until they are consumed.
+func TestReadInbox_Signals(t *testing.T) {
+	b := setup(t)
+	id, other := b.insert(), b.insert()
+	if in := b.read(id, nil); in.Seen != 0 || in.Wanted != "" || in.Signals != nil || in.Children != nil || in.Limits != (Limits{SoftLimit: 0.8}) {
+		t.Errorf("of a new run: %+v", in)
+	}
+	b.exec(`select pgexec.signal($1, 'a', '{"n": 1}'), pgexec.signal($1, 'b', '[2]', 'node'), pgexec.signal($1, 'c'), pgexec.signal($2, 'd')`, id, other)
+	in := b.read(id, nil)
+	if in.Seen != 3 || len(in.Signals) != 3 {
+		t.Fatalf("got %+v", in)
+	}
+	var got []string
+	for _, s := range in.Signals {
+		got = append(got, s.Name+" "+s.NodeID+" "+string(s.Payload))
+	}
+	if want := `a  {"n": 1}, b node [2], c  null`; strings.Join(got, ", ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// Of its own signals it marks those that are consumed, and no other run's.
+	theirs := b.read(other, nil).Signals[0].ID
+	in = b.read(id, []int64{in.Signals[0].ID, in.Signals[2].ID, theirs})
+	if len(in.Signals) != 1 || in.Signals[0].Name != "b" || in.Seen != 3 {
+		t.Errorf("after two were consumed: %+v", in)
+	}
+	if in = b.read(id, nil); len(in.Signals) != 1 {
+		t.Errorf("read once more: %+v", in)
+	}
+	if in = b.read(other, nil); len(in.Signals) != 1 {
+		t.Errorf("of the other run: %+v", in)
+	}
+	if _, err := ReadInbox(t.Context(), b.pool, runlog.RunID{1}, nil, nil); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("of no run: %v", err)
+	}
+}
+
+// Somebody who has locked a signal's row, or the run's, does not make its owner wait.
+func TestReadInbox_WaitsForNoLock(t *testing.T) {
+	b := setup(t)
+	id := b.insert()
+	signal := get[int64](b, `select pgexec.signal($1, 'a')`, id)
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	for _, statement := range []string{`select from pgexec.signals for update`, `select from pgexec.runs for update`} {
+		if _, err := tx.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if in := b.read(id, []int64{signal}); len(in.Signals) != 0 {
+		t.Errorf("got %+v", in)
+	}
+}
+
+// Requests and limits come with their version.
+func TestReadInbox_WantedAndLimits(t *testing.T) {
+	b := setup(t)
+	id := b.insert()
+	b.exec(`update pgexec.runs set owner = 1, status = 'running', wake_job = null, max_tokens = 9223372036854775807, max_cost_usd = 1e30,
+		max_nodes = 3, max_wall_ms = 4, deadline = '2030-01-01 00:00:00.000001Z', max_parallel = 6, soft_limit = 0.5`)
+	b.exec(`select pgexec.pause($1, 'lunch')`, id)
+	in := b.read(id, nil)
+	want := Inbox{
+		Seen: 1, Wanted: "pause", WantedReason: "lunch",
+		Limits: Limits{
+			MaxTokens: 1<<63 - 1, MaxCostNanoUSD: 1<<63 - 1, MaxNodes: 3, MaxWallMs: 4,
+			DeadlineUs: 1_893_456_000_000_001, MaxParallel: 6, SoftLimit: 0.5,
+		},
+	}
+	if in.Seen != want.Seen || in.Wanted != want.Wanted || in.WantedReason != want.WantedReason || in.Limits != want.Limits {
+		t.Errorf("got %+v, want %+v", in, want)
+	}
+	b.exec(`update pgexec.runs set max_cost_usd = 0.0000000001`)
+	if got := b.read(id, nil).Limits.MaxCostNanoUSD; got != 1 {
+		t.Errorf("a limit below a billionth of a dollar is %d: it must not be none", got)
+	}
+}
+
+// C39: the ends of child runs come with their exact results, those of the asked nodes only.
+func TestReadInbox_Children(t *testing.T) {
+	b := setup(t)
+	parent := b.ownMany(1)[0]
+	b.own(parent)
+	end := func(node, status, message string, seq int, output *pb.Payload) runlog.RunID {
+		p := child(parent, node)
+		b.startChild(p)
+		b.exec(`insert into pgexec.run_log values ($1, 5, $2)`, p.ChildID,
+			encode(t, &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "root", Output: output}}}))
+		b.exec(`update pgexec.runs set status = $2, error = nullif($3, ''), result = '1', result_seq = nullif($4, 0), wake_job = null,
+			input_tokens = 1, output_tokens = 2, cost_usd = 0.000000003, nodes_done = 4 where run_id = $1`, p.ChildID, status, message, seq)
+		return p.ChildID
+	}
+	const exact = ` { "a" : 1.0, "b": "\ud800\u0000" } `
+	good := end("good", "succeeded", "", 5, &pb.Payload{Value: &pb.Payload_Json{Json: []byte(exact)}})
+	bad := end("bad", "failed", "it broke", 0, nil)
+	end("other", "succeeded", "", 5, nil)
+	b.startChild(child(parent, "live"))
+	in := b.read(parent, nil, "good", "bad", "live", "none")
+	if len(in.Children) != 2 || in.Seen != 0 {
+		t.Fatalf("got %+v", in)
+	}
+	for _, c := range in.Children {
+		if c.InputTokens != 1 || c.OutputTokens != 2 || c.CostNanoUSD != 3 || c.Nodes != 4 {
+			t.Errorf("usage of %+v", c)
+		}
+		switch c.NodeID {
+		case "good":
+			if c.RunID != good || c.Status != "succeeded" || string(c.Result) != exact || c.Error != "" {
+				t.Errorf("got %+v, result %q", c, c.Result)
+			}
+		case "bad":
+			if c.RunID != bad || c.Status != "failed" || c.Result != nil || c.Error != "it broke" {
+				t.Errorf("got %+v", c)
+			}
+		}
+	}
+	b.exec(`update pgexec.run_log set record = '\xff'`)
+	if _, err := ReadInbox(t.Context(), b.pool, parent, nil, []string{"good"}); err == nil || !strings.Contains(err.Error(), good.String()) {
+		t.Errorf("with a damaged record: %v", err)
+	}
+}
