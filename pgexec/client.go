@@ -70,6 +70,8 @@ type StartOpts struct {
 	Labels map[string]string
 	// Traceparent is the W3C trace context the run belongs to.
 	Traceparent string
+	// Limits default to none.
+	Limits Limits
 }
 
 // Start adds a run of that kind. Its first node gets input, as JSON. The run is
@@ -124,9 +126,12 @@ func startArgs(kind string, raw []byte, opts *StartOpts) ([]any, error) {
 	if priority == 0 {
 		priority = 2
 	}
+	l := opts.Limits
 	return []any{
 		orNil(opts.ID), kind, string(raw), queue, priority, string(labelsJSON),
 		orNil(opts.IdempotencyKey), orNil(opts.RunAt), orNil(opts.Traceparent),
+		orNil(l.MaxTokens), orNil(l.MaxCostUSD), orNil(l.MaxNodes), orNil(l.MaxWall.Milliseconds()), orNil(l.Deadline),
+		orNil(l.MaxParallel), orNil(l.SoftLimit),
 	}, nil
 }
 

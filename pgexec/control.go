@@ -102,14 +102,17 @@ func (c *Client) signal(ctx context.Context, db execer, id RunID, name string, p
 
 // Cancel asks for the end of a run and of all runs below it, wherever they
 // are: handlers in flight are cancelled with [ErrCancelled] within a second,
-// whole trees included. It returns what the database answered, "cancelling", or
-// [ErrRunEnded] if the run had ended, which changes nothing.
+// whole trees included. It returns what the database answered: "cancelling", or,
+// if the run had ended, "already succeeded", "already failed" or "already
+// cancelled", and then nothing has changed.
 func (c *Client) Cancel(ctx context.Context, id RunID, reason string) (string, error) {
 	return c.control(ctx, sql.ClientCancel, "cancel", id, orNil(reason))
 }
 
 // Pause stops a run and those below it between nodes: what is in flight
-// finishes and is recorded, nothing more starts until [Client.Resume].
+// finishes and is recorded, nothing more starts until [Client.Resume]. The
+// answer is "paused", "pausing" while nodes are in flight, "already paused",
+// "cancelling" if the run's end is wanted, or "already succeeded" and the like.
 func (c *Client) Pause(ctx context.Context, id RunID, reason string) (string, error) {
 	return c.control(ctx, sql.ClientPause, "pause", id, orNil(reason))
 }
@@ -120,11 +123,14 @@ type ResumeOpts struct {
 	AddCostUSD float64
 	AddNodes   int
 	AddWall    time.Duration
-	// Deadline replaces the run's deadline.
+	// Deadline moves the run's deadline; an earlier one than it has changes nothing.
 	Deadline time.Time
 }
 
-// Resume continues a paused run exactly where it stopped (G7), with limits raised if asked for.
+// Resume continues a paused run, and those below it, exactly where it stopped
+// (G7), with limits raised if asked for. The answer is "resumed", "limits
+// raised" if nothing was paused, "already running" and the like if there was
+// nothing to do, "cancelling" if the run's end is wanted, or "already succeeded" and the like.
 func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string, error) {
 	if opts == nil {
 		opts = &ResumeOpts{}
@@ -134,7 +140,8 @@ func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string
 }
 
 // Retry runs the failed nodes of a failed run again, and goes on from there.
-// Nothing that succeeded runs again, and nothing in the log changes.
+// Nothing that succeeded runs again, and nothing in the log changes. The answer
+// is "retrying", or "is succeeded: nothing to retry" and the like.
 func (c *Client) Retry(ctx context.Context, id RunID) (string, error) {
 	return c.control(ctx, sql.ClientRetry, "retry", id)
 }

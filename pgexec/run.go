@@ -61,8 +61,19 @@ type Run struct {
 	Result json.RawMessage
 	// Error says why the run failed.
 	Error string
-	// Reason says why the run is paused or what it waits for.
+	// Reason says why the run is paused, what it waits for, or what somebody wants of it.
 	Reason string
+	// ParentRunID and ParentNodeID are the run and the node that this run is the
+	// execution of; zero for a run that no other one started.
+	ParentRunID  RunID
+	ParentNodeID NodeID
+	// Depth counts the runs above this one.
+	Depth int
+	// Spent is what the run has spent as of its last end or pause, child runs included.
+	Spent Usage
+	// NodesDone counts the run's own nodes, as of then.
+	NodesDone int64
+	Limits    Limits
 
 	resultSeq Seq
 }
@@ -110,6 +121,8 @@ type ListOpts struct {
 	Kind string
 	// Before lists runs older than this one: the last id of the page before.
 	Before RunID
+	// Roots lists only runs that are no child of another one.
+	Roots bool
 	// Limit bounds the page. Defaults to 100.
 	Limit int
 }
@@ -127,7 +140,7 @@ func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
 	if limit == 0 {
 		limit = 100
 	}
-	rows, err := c.pool.Query(ctx, sql.ClientList, orNil(opts.Before), statuses, orNil(opts.Kind), limit)
+	rows, err := c.pool.Query(ctx, sql.ClientList, orNil(opts.Before), statuses, orNil(opts.Kind), limit, opts.Roots)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
@@ -138,15 +151,35 @@ func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
 	return runs, nil
 }
 
+// Descendants reads the runs below some runs, their children first, then
+// theirs, and so on; at most limit of them.
+func (c *Client) Descendants(ctx context.Context, ids []RunID, limit int) ([]*Run, error) {
+	rows, err := c.pool.Query(ctx, sql.ClientDescendants, ids, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list child runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, scanRun)
+	if err != nil {
+		return nil, fmt.Errorf("list child runs: %w", err)
+	}
+	return runs, nil
+}
+
 func scanRun(row pgx.CollectableRow) (*Run, error) {
 	var r Run
 	var owner *int32
 	var key, runErr, reason *string
-	var due, started, finished *time.Time
+	var due, started, finished, deadline *time.Time
+	var wallMs int64
+	l := &r.Limits
 	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &r.Labels, &key,
-		&due, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason)
+		&due, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason,
+		&r.ParentRunID, &r.ParentNodeID, &r.Depth,
+		&r.Spent.InputTokens, &r.Spent.OutputTokens, &r.Spent.CostNanoUSD, &r.NodesDone,
+		&l.MaxTokens, &l.MaxCostUSD, &l.MaxNodes, &wallMs, &deadline, &l.MaxParallel, &l.SoftLimit)
 	r.Owner, r.IdempotencyKey, r.Error, r.Reason = orZero(owner), orZero(key), orZero(runErr), orZero(reason)
-	r.RunAt, r.StartedAt, r.FinishedAt = orZero(due), orZero(started), orZero(finished)
+	r.RunAt, r.StartedAt, r.FinishedAt, l.Deadline = orZero(due), orZero(started), orZero(finished), orZero(deadline)
+	l.MaxWall = time.Duration(wallMs) * time.Millisecond
 	return &r, err
 }
 

@@ -1,6 +1,6 @@
 -- The nodes of one run that are done, in the order of its log: a plain read along the primary key.
 select seq, node_id, coalesce(kind, ''), parents, coalesce(status, ''), output, coalesce(error, ''), coalesce(attempt, 0), started_at, finished_at,
-  coalesce(replica_id, 0)
+  coalesce(replica_id, 0), tokens, cost_usd::float8
 from pgexec.nodes
 where run_id = $1
 order by seq

@@ -13,11 +13,12 @@ import (
 func (a *app) newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Start runs, list them, show them, wait for them",
+		Short: "Start runs, look at them, wait for them, steer them",
 		Args:  noSuchCommand,
 		RunE:  needsCommand,
 	}
-	cmd.AddCommand(a.newRunStart(), a.newRunLs(), a.newRunShow(), a.newRunWait())
+	cmd.AddCommand(a.newRunStart(), a.newRunLs(), a.newRunShow(), a.newRunWait(),
+		a.newRunSignal(), a.newRunCancel(), a.newRunPause(), a.newRunResume(), a.newRunRetry())
 	return cmd
 }
 
@@ -32,7 +33,7 @@ type runJSON struct {
 	Priority       int               `json:"priority"`
 	Labels         map[string]string `json:"labels"`
 	IdempotencyKey *string           `json:"idempotency_key"`
-	RunAt          time.Time         `json:"run_at"`
+	RunAt          *time.Time        `json:"run_at"` // null while no time makes it due
 	CreatedBy      string            `json:"created_by"`
 	CreatedAt      time.Time         `json:"created_at"`
 	StartedAt      *time.Time        `json:"started_at"`
@@ -41,16 +42,46 @@ type runJSON struct {
 	Result         json.RawMessage   `json:"result"`
 	Error          *string           `json:"error"`
 	Reason         *string           `json:"reason"`
+	ParentRunID    *pgexec.RunID     `json:"parent_run_id"`
+	ParentNodeID   *pgexec.NodeID    `json:"parent_node_id"`
+	Depth          int               `json:"depth"`
+	InputTokens    int64             `json:"input_tokens"`
+	OutputTokens   int64             `json:"output_tokens"`
+	CostUSD        float64           `json:"cost_usd"`
+	NodesDone      int64             `json:"nodes_done"`
+	MaxTokens      *int64            `json:"max_tokens"`
+	MaxCostUSD     *float64          `json:"max_cost_usd"`
+	MaxNodes       *int              `json:"max_nodes"`
+	MaxWallMs      *int64            `json:"max_wall_ms"`
+	Deadline       *time.Time        `json:"deadline"`
+	MaxParallel    *int              `json:"max_parallel"`
+	SoftLimit      float64           `json:"soft_limit"`
 }
 
 func newRunJSON(r *pgexec.Run) runJSON {
+	l := r.Limits
 	return runJSON{
 		RunID: r.ID, Kind: r.Kind, Status: r.Status, Owner: orAbsent(r.Owner), Epoch: r.Epoch, Queue: r.Queue,
-		Priority: r.Priority, Labels: r.Labels, IdempotencyKey: orAbsent(r.IdempotencyKey), RunAt: r.RunAt,
+		Priority: r.Priority, Labels: r.Labels, IdempotencyKey: orAbsent(r.IdempotencyKey), RunAt: orNull(r.RunAt),
 		CreatedBy: r.CreatedBy, CreatedAt: r.CreatedAt, StartedAt: orNull(r.StartedAt), FinishedAt: orNull(r.FinishedAt),
 		Input: r.Input, Result: r.Result, Error: orAbsent(r.Error), Reason: orAbsent(r.Reason),
+		ParentRunID: orAbsent(r.ParentRunID), ParentNodeID: orAbsent(r.ParentNodeID), Depth: r.Depth,
+		InputTokens: r.Spent.InputTokens, OutputTokens: r.Spent.OutputTokens, CostUSD: usd(r.Spent.CostNanoUSD), NodesDone: r.NodesDone,
+		MaxTokens: orAbsent(l.MaxTokens), MaxCostUSD: orAbsent(l.MaxCostUSD), MaxNodes: orAbsent(l.MaxNodes),
+		MaxWallMs: orAbsent(l.MaxWall.Milliseconds()), Deadline: orNull(l.Deadline),
+		MaxParallel: orAbsent(l.MaxParallel), SoftLimit: l.SoftLimit,
 	}
 }
+
+func newRunsJSON(runs []*pgexec.Run) []runJSON {
+	list := make([]runJSON, len(runs))
+	for i, r := range runs {
+		list[i] = newRunJSON(r)
+	}
+	return list
+}
+
+func usd(nano int64) float64 { return float64(nano) / 1e9 }
 
 // orAbsent is the JSON form of a value whose zero means that there is none.
 func orAbsent[T comparable](v T) *T {
@@ -89,8 +120,11 @@ func took(now time.Time, r *pgexec.Run) string {
 		end = now
 	}
 	from := r.CreatedAt
-	if r.RunAt.After(from) {
+	if r.RunAt.After(from) { // it was to start later, or it was parked since
 		from = r.RunAt
+		if !r.StartedAt.IsZero() && r.StartedAt.Before(from) {
+			from = r.StartedAt
+		}
 	}
 	if end.Before(from) {
 		return "-"

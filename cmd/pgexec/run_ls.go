@@ -13,6 +13,7 @@ type runLs struct {
 	status []string
 	kind   string
 	limit  int
+	tree   bool
 	out    outputFlag
 }
 
@@ -32,12 +33,13 @@ func (a *app) newRunLs() *cobra.Command {
 	cmd.Flags().StringSliceVar(&l.status, "status", nil, "only runs of these statuses: queued, running, parked, paused, succeeded, failed, cancelled")
 	cmd.Flags().StringVar(&l.kind, "kind", "", "only runs of this kind")
 	cmd.Flags().IntVar(&l.limit, "limit", 20, "at most so many")
+	cmd.Flags().BoolVar(&l.tree, "tree", false, "only runs that no other one started, each with the runs below it")
 	l.out.add(cmd)
 	return cmd
 }
 
 func (a *app) runLs(ctx context.Context, l runLs) error {
-	opts := &pgexec.ListOpts{Kind: l.kind, Limit: l.limit}
+	opts := &pgexec.ListOpts{Kind: l.kind, Limit: l.limit, Roots: l.tree}
 	if l.limit < 1 {
 		return usageErrorf("--limit %d: want a positive number", l.limit)
 	}
@@ -53,18 +55,26 @@ func (a *app) runLs(ctx context.Context, l runLs) error {
 		return err
 	}
 	defer pool.Close()
-	runs, err := pgexec.NewClient(pool, nil).List(ctx, opts)
+	client := pgexec.NewClient(pool, nil)
+	runs, err := client.List(ctx, opts)
 	if err != nil {
 		return err
 	}
+	var level map[pgexec.RunID]int
+	if l.tree {
+		if runs, err = a.withDescendants(ctx, client, runs); err != nil {
+			return err
+		}
+		level = levels(runs)
+	}
 	if l.out.json() {
-		return a.printRunsJSON(runs)
+		return printJSON(a.out, newRunsJSON(runs))
 	}
 	now, err := databaseNow(ctx, pool)
 	if err != nil {
 		return err
 	}
-	return a.printRuns(runs, now)
+	return a.printRuns(runs, level, now)
 }
 
 func parseStatus(text string) (pgexec.RunStatus, error) {
@@ -76,19 +86,12 @@ func parseStatus(text string) (pgexec.RunStatus, error) {
 	return "", usageErrorf("--status %q: want one of %q", text, statuses)
 }
 
-func (a *app) printRunsJSON(runs []*pgexec.Run) error {
-	list := make([]runJSON, len(runs))
-	for i, r := range runs {
-		list[i] = newRunJSON(r)
-	}
-	return printJSON(a.out, list)
-}
-
-func (a *app) printRuns(runs []*pgexec.Run, now time.Time) error {
-	t := newTable(a.out, "RUN ID", "KIND", "STATUS", "OWNER", "CREATED", "TOOK", "OUTCOME")
+// printRuns lists runs, each as far to the right as its level in a tree says.
+func (a *app) printRuns(runs []*pgexec.Run, level map[pgexec.RunID]int, now time.Time) error {
+	t := newTable(a.out, "RUN ID", "KIND", "STATUS", "OWNER", "CREATED", "TOOK", "SPENT", "OUTCOME")
 	for _, r := range runs {
-		t.row(r.ID.String(), clip(r.Kind, 24), string(r.Status), owner(r), ago(now, r.CreatedAt), took(now, r),
-			orDash(clip(outcome(r), 48)))
+		t.row(indent(level[r.ID])+r.ID.String(), clip(r.Kind, 24), string(r.Status), owner(r), ago(now, r.CreatedAt), took(now, r),
+			orDash(spent(r.Spent)), orDash(clip(outcome(r), 48)))
 	}
 	return t.flush()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,13 +28,15 @@ type nodeJSON struct {
 	StartedAt  *time.Time      `json:"started_at"`
 	FinishedAt *time.Time      `json:"finished_at"`
 	ReplicaID  int64           `json:"replica_id"`
+	Tokens     int64           `json:"tokens"`
+	CostUSD    float64         `json:"cost_usd"`
 }
 
 func (a *app) newRunShow() *cobra.Command {
 	var out outputFlag
 	cmd := &cobra.Command{
 		Use:   "show RUN_ID",
-		Short: "Show a run and its nodes that are done",
+		Short: "Show a run, its nodes that are done and the runs below it",
 		Args:  args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := parseRunID(given[0])
@@ -55,28 +56,35 @@ func (a *app) runShow(ctx context.Context, id pgexec.RunID, out outputFlag) erro
 		return err
 	}
 	defer pool.Close()
-	run, err := pgexec.NewClient(pool, nil).Get(ctx, id)
-	if errors.Is(err, pgexec.ErrRunNotFound) {
-		return fmt.Errorf("%w: `pgexec run ls` lists those there are", err)
+	client := pgexec.NewClient(pool, nil)
+	run, err := client.Get(ctx, id)
+	if err != nil {
+		return unknownRun(err)
 	}
+	nodes, err := readNodes(ctx, pool, id)
 	if err != nil {
 		return err
 	}
-	nodes, err := readNodes(ctx, pool, id)
+	tree, err := a.withDescendants(ctx, client, []*pgexec.Run{run})
 	if err != nil {
 		return err
 	}
 	if out.json() {
 		return printJSON(a.out, struct {
 			runJSON
-			Nodes []nodeJSON `json:"nodes"`
-		}{newRunJSON(run), nodes})
+			Nodes       []nodeJSON `json:"nodes"`
+			Descendants []runJSON  `json:"descendants"`
+		}{newRunJSON(run), nodes, newRunsJSON(tree[1:])})
 	}
 	now, err := databaseNow(ctx, pool)
 	if err != nil {
 		return err
 	}
-	return a.printRun(run, nodes, now)
+	if err := a.printRun(run, nodes, now); err != nil || len(tree) == 1 {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	return a.printTree(tree[1:], now)
 }
 
 func readNodes(ctx context.Context, pool *pgxpool.Pool, id pgexec.RunID) ([]nodeJSON, error) {
@@ -102,8 +110,11 @@ func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
 	line("status", string(run.Status))
 	line("reason", run.Reason)
 	line("error", run.Error)
+	if run.Depth > 0 {
+		line("parent", fmt.Sprintf("%s, node %s", run.ParentRunID, run.ParentNodeID))
+	}
 	line("created", ago(now, run.CreatedAt)+" by "+run.CreatedBy)
-	if run.RunAt.After(run.CreatedAt) {
+	if run.RunAt.After(now) {
 		line("due", ago(now, run.RunAt))
 	}
 	line("took", took(now, run))
@@ -113,10 +124,44 @@ func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
 	line("claims", fmt.Sprint(run.Epoch))
 	line("queue", fmt.Sprintf("%s, priority %d", run.Queue, run.Priority))
 	line("labels", labelText(run.Labels))
+	line("limits", limitText(run.Limits, now))
+	line("spent", spentText(run, nodes))
 	line("input", clip(string(run.Input), 120))
 	line("result", clip(string(run.Result), 120))
 	fmt.Fprintln(a.out)
 	return a.printNodes(nodes)
+}
+
+// spentText sums up the nodes: the run's row tells only when it ends or pauses.
+func spentText(run *pgexec.Run, nodes []nodeJSON) string {
+	var tokens int64
+	var cost float64
+	for _, n := range nodes {
+		tokens += n.Tokens
+		cost += n.CostUSD
+	}
+	if tokens == 0 && cost == 0 && run.Limits.MaxNodes == 0 {
+		return ""
+	}
+	parts := []string{fmt.Sprintf("%d nodes", len(nodes))}
+	if tokens > 0 {
+		parts = append(parts, fmt.Sprintf("%d tokens", tokens))
+	}
+	if cost > 0 {
+		parts = append(parts, dollars(cost))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printTree lists the runs below one, with the nodes they are the execution of.
+func (a *app) printTree(runs []*pgexec.Run, now time.Time) error {
+	t := newTable(a.out, "CHILD RUN", "NODE", "KIND", "STATUS", "OWNER", "TOOK", "SPENT", "OUTCOME")
+	level := levels(runs)
+	for _, r := range runs {
+		t.row(indent(level[r.ID])+r.ID.String(), clip(string(r.ParentNodeID), 32), clip(r.Kind, 24), string(r.Status), owner(r), took(now, r),
+			orDash(spent(r.Spent)), orDash(clip(outcome(r), 48)))
+	}
+	return t.flush()
 }
 
 func labelText(labels map[string]string) string {

@@ -19,6 +19,7 @@ type runStart struct {
 	input  string
 	runAt  string
 	labels []string
+	limits limitFlags
 	opts   pgexec.StartOpts
 	wait   bool
 	limit  time.Duration
@@ -47,6 +48,7 @@ exit code is that of "pgexec run wait".`,
 	flags.StringVar(&s.opts.Queue, "queue", "default", "the queue; replicas serve the queues they were told to")
 	flags.IntVar(&s.opts.Priority, "priority", 2, "1, most urgent, to 4")
 	flags.StringArrayVar(&s.labels, "label", nil, "NAME=VALUE, for whoever looks for the run; may be repeated")
+	s.limits.add(cmd)
 	flags.BoolVar(&s.wait, "wait", false, "wait until the run has ended, and print its result")
 	flags.DurationVar(&s.limit, "timeout", 0, "with --wait: wait no longer than this (0: for ever)")
 	s.out.add(cmd)
@@ -54,32 +56,33 @@ exit code is that of "pgexec run wait".`,
 }
 
 func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
-	input, err := a.readInput(s.input)
+	input, err := a.readJSON("--input", s.input)
 	if err != nil {
 		return err
 	}
 	if s.opts.Labels, err = parseLabels(s.labels); err != nil {
 		return err
 	}
-	at, delay, err := parseRunAt(s.runAt)
+	if s.opts.Priority < 1 || s.opts.Priority > 4 {
+		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
+	}
+	runAt, err := parseMoment("--run-at", s.runAt)
 	if err != nil {
 		return err
 	}
-	s.opts.RunAt = at
-	if s.opts.Priority < 1 || s.opts.Priority > 4 {
-		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
+	if err := s.limits.check(); err != nil {
+		return err
 	}
 	pool, err := a.openMigrated(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if delay > 0 {
-		now, err := databaseNow(ctx, pool)
-		if err != nil {
-			return err
-		}
-		s.opts.RunAt = now.Add(delay)
+	if s.opts.RunAt, err = runAt.on(ctx, pool); err != nil {
+		return err
+	}
+	if s.opts.Limits, err = s.limits.on(ctx, pool); err != nil {
+		return err
 	}
 	client := pgexec.NewClient(pool, nil)
 	defer client.Close()
@@ -101,9 +104,9 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	return err
 }
 
-// readInput returns the bytes of an input untouched: they may be more than a decoder keeps.
-func (a *app) readInput(given string) (json.RawMessage, error) {
-	raw, from := []byte(given), "--input"
+// readJSON returns the bytes of a value untouched: they may be more than a decoder keeps.
+func (a *app) readJSON(flag, given string) (json.RawMessage, error) {
+	raw, from := []byte(given), flag
 	var err error
 	switch file, isFile := strings.CutPrefix(given, "@"); {
 	case given == "-":
@@ -114,11 +117,11 @@ func (a *app) readInput(given string) (json.RawMessage, error) {
 		from = file
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read input: %w", err)
+		return nil, fmt.Errorf("read %s: %w", flag, err)
 	}
 	if !json.Valid(raw) {
 		var v json.RawMessage // only to learn what is wrong
-		return nil, usageErrorf("the input in %s is not JSON: %w", from, json.Unmarshal(raw, &v))
+		return nil, usageErrorf("what %s holds is not JSON: %w", from, json.Unmarshal(raw, &v))
 	}
 	return raw, nil
 }
@@ -133,18 +136,4 @@ func parseLabels(given []string) (map[string]string, error) {
 		labels[name] = value
 	}
 	return labels, nil
-}
-
-// parseRunAt reads a moment, or a delay from now; nothing is neither.
-func parseRunAt(text string) (at time.Time, delay time.Duration, err error) {
-	if text == "" {
-		return at, 0, nil
-	}
-	if delay, err = time.ParseDuration(text); err == nil && delay >= 0 {
-		return at, delay, nil
-	}
-	if at, err = time.Parse(time.RFC3339, text); err != nil {
-		return at, 0, usageErrorf("--run-at %q: want a time such as 2030-01-31T09:00:00Z, or a duration such as 90s", text)
-	}
-	return at, 0, nil
 }

@@ -100,6 +100,9 @@ func (a *app) waitAloud(ctx context.Context, client *pgexec.Client, id pgexec.Ru
 func waitsFor(run *pgexec.Run) string {
 	switch run.Status {
 	case pgexec.RunQueued:
+		if run.Reason != "" {
+			return "is queued: " + run.Reason
+		}
 		if run.RunAt.After(run.CreatedAt) {
 			return "is due at " + run.RunAt.Format(time.RFC3339)
 		}
@@ -113,7 +116,7 @@ func waitsFor(run *pgexec.Run) string {
 
 func waitError(ctx context.Context, id pgexec.RunID, limit time.Duration, err error) error {
 	if errors.Is(err, pgexec.ErrRunNotFound) {
-		return fmt.Errorf("%w: `pgexec run ls` lists those there are", err)
+		return unknownRun(err)
 	}
 	if errors.Is(context.Cause(ctx), errWaitedTooLong) {
 		return &exitError{exitTimeout, fmt.Errorf("run %s has not ended within %s; it goes on: pgexec run wait %s", id, limit, id)}
