@@ -14,7 +14,8 @@ with ended as materialized (
 ), held as materialized (
   -- "is not distinct from" keeps the index on owner out of it: the primary key finds the row.
   select r.run_id, case when e.status <> 'paused' then r.parent_run_id end as parent,
-    (e.inbox is null or e.inbox = r.inbox) and (e.status <> 'paused' or r.wanted is distinct from 'cancel') as as_seen
+    (e.inbox is null or e.inbox = r.inbox)
+      and case e.status when 'paused' then r.wanted is distinct from 'cancel' when 'cancelled' then r.wanted is not distinct from 'cancel' else true end as as_seen
   from ended e
   join pgexec.runs r on r.run_id = e.run_id
   where r.owner is not distinct from e.owner and r.epoch = e.epoch

@@ -37,10 +37,12 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 		err = r.release(ctx)
 	case endParked:
 	}
-	if err == nil {
+	switch {
+	case err == nil, errors.Is(context.Cause(workCtx), ErrOwnershipLost):
 		return
-	}
-	if !errors.Is(err, runlog.ErrFenced) {
+	case errors.Is(err, runlog.ErrChanged):
+		r.log.Info("something has reached the run at its end, releasing it")
+	case !errors.Is(err, runlog.ErrFenced):
 		r.log.Error("conclude run, releasing it", "error", err)
 	}
 	if err := r.release(ctx); err != nil {

@@ -29,7 +29,7 @@ func (r *Run) look() {
 		r.lookAgain = true
 		return
 	}
-	r.looking, r.lookAgain = true, false
+	r.looking, r.lookAgain, r.unseen = true, false, true
 	consumed, children := r.consumed, r.childNodes()
 	r.consumed = nil // marking them saves the next owner a look at each; no harm if it fails
 	r.inBackground(func(ctx context.Context) event {
@@ -59,6 +59,7 @@ func (r *Run) received(in *wake.Inbox, err error) {
 		}
 		return
 	}
+	r.unseen = false
 	r.takeIn(in)
 	if r.lookAgain {
 		r.look()

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -36,7 +38,7 @@ func (r *Run) idle() (end ending, ok bool) {
 // lingered parks the run if it still only waits, and not for a near time.
 func (r *Run) lingered() {
 	r.linger = nil
-	if r.stopping() || !r.settled() || r.busy > 0 || len(r.queue)+len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
+	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.queue)+len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
 		return
 	}
 	if due := r.nextDueUs(); due != 0 && r.until(due) < r.x.Linger {
@@ -48,8 +50,12 @@ func (r *Run) lingered() {
 }
 
 // park gives up ownership if nothing has reached the run since the last look. It
-// is called with nothing in flight, so that all the log says is in the graph.
+// is called with nothing in flight, so that all the log says is in the graph. A
+// look that failed leaves unknown what had reached the run before.
 func (r *Run) park() bool {
+	if r.unseen {
+		return false
+	}
 	for n := range r.timers {
 		if n.NotBefore == 0 { // a child that is yet to be started
 			return false
@@ -65,9 +71,11 @@ func (r *Run) park() bool {
 		DueUs:  r.nextDueUs(),
 		Reason: r.waitReason(),
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, runlog.ErrFenced): // also when an earlier call did park it and its answer was lost
+		r.lose(err)
+	case err != nil:
 		r.log.Warn("park run", "error", err)
-		return false
 	}
 	return parked
 }

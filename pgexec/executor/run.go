@@ -66,6 +66,7 @@ type Run struct {
 	consumed  []int64        // signals whose consumption committed, to be marked at the next look
 	looking   bool
 	lookAgain bool
+	unseen    bool // a look that was begun has not succeeded yet
 
 	draining    bool
 	parked      bool
@@ -326,6 +327,8 @@ func (r *Run) verdict() (end ending, ok bool) {
 		return endLost, true
 	case r.cancelled:
 		return endCancelled, true
+	case r.g.Failure() != nil && r.busy > 0: // perhaps a child is being started, which is to be cancelled then
+		return 0, false
 	case r.g.Failure() != nil, r.g.Done():
 		return endFinished, true
 	case r.pauseReason != "":

@@ -105,7 +105,7 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 	if id := rec.GetSignalId(); id != 0 {
 		g.consumed[id] = struct{}{}
 	}
-	g.usage.add(rec.GetUsage())
+	g.spend(n, rec)
 	g.deaths = 0
 	return nil
 }

@@ -38,9 +38,10 @@ func (g *Graph) applyClaim(rec *pb.Claim) {
 	}
 }
 
-// mayFollowEnd: a failed run may be claimed again to be retried.
+// mayFollowEnd: a run that did not succeed may be claimed again to be retried. A
+// cancelled one is when the run it is a part of is retried.
 func (g *Graph) mayFollowEnd(rec *pb.Record) bool {
-	return g.finished.GetStatus() == pb.RunStatus_RUN_STATUS_FAILED &&
+	return g.finished.GetStatus() != pb.RunStatus_RUN_STATUS_SUCCEEDED &&
 		(rec.GetClaim() != nil || rec.GetControl().GetKind() == pb.ControlKind_CONTROL_KIND_RETRIED)
 }
 

@@ -36,7 +36,9 @@ type Graph struct {
 	paused   bool
 	consumed map[int64]struct{} // signals
 	usage    Usage
-	deaths   int
+	// childUsage is what the child runs of failed nodes had spent: after a retry they say it again, with the rest.
+	childUsage map[*Node]*pb.Usage
+	deaths     int
 
 	// Times are those of the records, in microseconds since the Unix epoch.
 	nowUs     int64 // of the record being applied
@@ -62,6 +64,8 @@ func New(kind string, input *pb.Payload) *Graph {
 		reserved: make(map[NodeID]*Node),
 		lastID:   make(map[string]uint64),
 		consumed: make(map[int64]struct{}),
+
+		childUsage: make(map[*Node]*pb.Usage),
 	}
 	root := &Node{ID: RootID, Kind: kind, Input: input}
 	g.nodes[RootID] = root
@@ -172,6 +176,20 @@ func (u *Usage) add(spent *pb.Usage) {
 	u.InputTokens = addSaturated(u.InputTokens, spent.GetInputTokens())
 	u.OutputTokens = addSaturated(u.OutputTokens, spent.GetOutputTokens())
 	u.CostNanoUSD = addSaturated(u.CostNanoUSD, spent.GetCostNanoUsd())
+}
+
+// spend counts what a node's record says it spent.
+func (g *Graph) spend(n *Node, rec *pb.Node) {
+	if before := g.childUsage[n]; before != nil {
+		g.usage.InputTokens = max(g.usage.InputTokens-before.GetInputTokens(), 0)
+		g.usage.OutputTokens = max(g.usage.OutputTokens-before.GetOutputTokens(), 0)
+		g.usage.CostNanoUSD = max(g.usage.CostNanoUSD-before.GetCostNanoUsd(), 0)
+		delete(g.childUsage, n)
+	}
+	if rec.GetChildRunId() != "" && n.Status().Failed() {
+		g.childUsage[n] = rec.GetUsage()
+	}
+	g.usage.add(rec.GetUsage())
 }
 
 // addSaturated adds two amounts that are not negative.

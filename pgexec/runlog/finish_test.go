@@ -100,6 +100,9 @@ func TestFinish_ShowsWhatTextCannotHold_C29(t *testing.T) {
 		{Record: finishedRecord(t, 0), Status: "cancelled"},
 	} {
 		id := b.newRun()
+		if p.Status == "cancelled" {
+			b.exec(`update pgexec.runs set wanted = 'cancel' where run_id = $1`, id)
+		}
 		if err := b.open(w, id, 1).Finish(b.ctx, p); err != nil {
 			t.Errorf("%s with result %q, error %q: %v", p.Status, p.Result, p.Error, err)
 			continue

@@ -1,5 +1,5 @@
 drop function pgexec.retry(uuid);
-drop function pgexec.unhandled_failures(uuid[]);
+drop function pgexec.handled_failures(uuid[]);
 drop function pgexec.resume(uuid, bigint, numeric, integer, bigint, timestamptz);
 drop function pgexec.pause(uuid, text);
 drop function pgexec.cancel(uuid, text);

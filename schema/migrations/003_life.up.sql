@@ -205,9 +205,9 @@ begin
 end
 $$;
 
--- The nodes whose failure ended some failed runs: no all-done node sees it, directly or through nodes that
--- were skipped because of it. It decodes the runs' logs.
-create function pgexec.unhandled_failures(run_ids uuid[]) returns table (run_id uuid, node_id text)
+-- The nodes of some runs whose failure an all-done node sees, directly or through nodes that were skipped
+-- because of it: a retry does not run them again. It decodes the runs' logs.
+create function pgexec.handled_failures(run_ids uuid[]) returns table (run_id uuid, node_id text)
 language sql stable
 set search_path = ''
 as $$
@@ -238,12 +238,14 @@ as $$
     join successors s on s.run_id = r.run_id and s.parent = r.at
     where not r.seen
   )
-  select r.run_id, r.node_id from reached r group by r.run_id, r.node_id having not bool_or(r.seen)
+  select r.run_id, r.node_id from reached r group by r.run_id, r.node_id having bool_or(r.seen)
 $$;
-revoke execute on function pgexec.unhandled_failures(uuid[]) from public;
+revoke execute on function pgexec.handled_failures(uuid[]) from public;
 
--- Runs the failed nodes of a failed run again; what succeeded stays as it is. Child runs whose failure failed it are
--- retried with it. The answer is "retrying", or "is succeeded: nothing to retry" and the like.
+-- Runs the failed nodes of a failed run again; what succeeded stays as it is. Child runs that failed or were cancelled
+-- go on with it, but for those whose failure some node has seen and dealt with; so do those whose end is wanted
+-- and has not come yet: that a run fails is the end of what it waits for, until it is retried. The answer
+-- is "retrying", or "is succeeded: nothing to retry" and the like.
 create function pgexec.retry(run_id uuid) returns text
 language plpgsql volatile security definer
 set search_path = ''
@@ -251,25 +253,36 @@ as $$
 declare
   named pgexec.runs := pgexec.lock_named_run(retry.run_id);
   level uuid[] := array[retry.run_id];
+  unowned uuid[];
+  owned uuid[];
 begin
   if named.status <> 'failed' then
     return 'is ' || named.status || ': nothing to retry';
   end if;
   while cardinality(level) > 0 loop
     perform from pgexec.runs r where r.run_id = any (level) order by r.run_id for update;
-    update pgexec.runs r
-    set status = 'queued', run_at = clock_timestamp(), inbox = r.inbox + 1, wanted = null, wanted_reason = null,
-      finished_at = null, result = null, result_seq = null, error = null, reason = null,
-      waiting_kinds = null, orphaned_by = null
-    where r.run_id = any (level) and r.status = 'failed';
-    perform pgexec.wake_runs(level);
-    level := array(
-      select c.run_id from pgexec.runs c
-      where c.parent_run_id = any (level) and c.status = 'failed'
-        and (c.parent_run_id, c.parent_node_id) in (
-          select f.run_id, f.node_id
-          from pgexec.unhandled_failures(array(
-            select distinct p.parent_run_id from pgexec.runs p where p.parent_run_id = any (level) and p.status = 'failed')) f));
+    with changed as (
+      update pgexec.runs r
+      set status = case when r.owner is null then 'queued' else r.status end, run_at = least(r.run_at, clock_timestamp()),
+        inbox = r.inbox + 1, wanted = null, wanted_reason = null,
+        finished_at = null, result = null, result_seq = null, error = null, reason = null, waiting_kinds = null
+      where r.run_id = any (level) and (r.status in ('failed', 'cancelled') or r.wanted = 'cancel')
+      returning r.run_id, r.owner
+    )
+    select array(select c.run_id from changed c where c.owner is null),
+      array(select c.run_id from changed c where c.owner is not null)
+    into unowned, owned;
+    perform pgexec.wake_runs(unowned);
+    perform pgexec.tell_owners(owned);
+    with ended as materialized (
+      select c.run_id, c.parent_run_id, c.parent_node_id from pgexec.runs c
+      where c.parent_run_id = any (unowned || owned) and (c.status in ('failed', 'cancelled') or c.wanted = 'cancel')
+    )
+    select array(
+      select e.run_id from ended e
+      where (e.parent_run_id, e.parent_node_id) not in (
+        select f.run_id, f.node_id from pgexec.handled_failures(array(select distinct parent_run_id from ended)) f))
+    into level;
   end loop;
   return 'retrying';
 end
