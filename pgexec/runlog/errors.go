@@ -47,3 +47,11 @@ type TooLargeError struct {
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("record of node %q has %d bytes, the limit is %d", e.NodeID, e.Size, e.Limit)
 }
+
+// TxError says that a transaction which was to commit with a record did not: neither is there.
+type TxError struct{ Err error }
+
+func (e *TxError) Error() string { return "commit with the node's record: " + e.Err.Error() }
+
+// Unwrap returns what the database said.
+func (e *TxError) Unwrap() error { return e.Err }

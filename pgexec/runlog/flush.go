@@ -25,13 +25,38 @@ func (f *flusher) run(ctx context.Context) {
 		for _, dead := range b.dead {
 			f.resolve([]*flight{dead}, dead.tail.err)
 		}
-		f.flush(ctx, b.action, b.flights)
+		if b.action == commitTx {
+			f.commit(ctx, b.flights)
+			continue
+		}
+		slices.SortStableFunc(b.flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })
+		for flights := b.flights; len(flights) > 0; {
+			var later []*flight
+			flights, later = distinct(flights)
+			f.flush(ctx, b.action, flights)
+			flights = later
+		}
 	}
 }
 
-// flush sends the flights until the fate of each is known, and tells it.
+// distinct returns the first flight of each run, and the others. A run can have two tails, of a former claim of ours
+// and of the current one; in one statement they could not be told apart. The flights are in the order of their ids.
+func distinct(flights []*flight) (first, others []*flight) {
+	same := func(x, y *flight) bool { return x.tail.id == y.tail.id }
+	for i, fl := range flights {
+		if i > 0 && same(fl, flights[i-1]) {
+			others = append(others, fl)
+		}
+	}
+	if others == nil {
+		return flights, nil
+	}
+	return slices.CompactFunc(slices.Clone(flights), same), others
+}
+
+// flush sends the flights until the fate of each is known, and tells it. They are of different runs, in the order of
+// their ids.
 func (f *flusher) flush(ctx context.Context, a action, flights []*flight) {
-	slices.SortFunc(flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })
 	pace := flushBackoff()
 	for attempt := 1; len(flights) > 0; attempt++ {
 		err := f.send(ctx, a, flights)
@@ -120,7 +145,7 @@ func (f *flusher) look(ctx context.Context, flights []*flight) (absent []*flight
 func (f *flusher) resolve(flights []*flight, err error) {
 	for _, fl := range flights {
 		if err != nil {
-			if !errors.Is(err, errBusy) && !errors.Is(err, ErrChanged) {
+			if !leavesRunAsItWas(err) {
 				f.queue.fail(fl, err)
 			}
 			for _, e := range fl.entries {
@@ -135,6 +160,12 @@ func (f *flusher) resolve(flights []*flight, err error) {
 		f.cfg.CommittedFunc(fl.tail.id, head)
 	}
 	f.queue.land(flights)
+}
+
+// leavesRunAsItWas: the log and our ownership are as before, and the run may go on.
+func leavesRunAsItWas(err error) bool {
+	var tx *TxError
+	return errors.Is(err, errBusy) || errors.Is(err, ErrChanged) || errors.As(err, &tx)
 }
 
 // split keeps the order in both parts.

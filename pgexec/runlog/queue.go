@@ -15,6 +15,7 @@ type action int
 const (
 	appendRecords action = iota
 	finishRuns
+	commitTx // one run, in a transaction of its handler
 	actions
 )
 
@@ -102,11 +103,17 @@ func (q *queue) schedule(t *Tail) {
 	q.wake.Signal()
 }
 
-func (t *Tail) nextAction() action {
-	if t.entries[0].finish != nil {
+func (t *Tail) nextAction() action { return t.entries[0].action() }
+
+func (e *entry) action() action {
+	switch {
+	case e.finish != nil:
 		return finishRuns
+	case e.tx != nil:
+		return commitTx
+	default:
+		return appendRecords
 	}
-	return appendRecords
 }
 
 func (q *queue) close(abort bool) {
@@ -130,9 +137,9 @@ func (q *queue) take() (batch, bool) {
 		q.wake.Wait()
 	}
 	q.heldUntil = time.Time{}
-	a := 1 - q.last
-	if len(q.ready[a]) == 0 {
-		a = q.last
+	a := (q.last + 1) % actions // in turn
+	for len(q.ready[a]) == 0 {
+		a = (a + 1) % actions
 	}
 	q.last = a
 	b := q.fill(a)
@@ -140,7 +147,13 @@ func (q *queue) take() (batch, bool) {
 	return b, true
 }
 
-func (q *queue) waiting() int { return len(q.ready[appendRecords]) + len(q.ready[finishRuns]) }
+func (q *queue) waiting() int {
+	n := 0
+	for _, list := range q.ready {
+		n += len(list)
+	}
+	return n
+}
 
 // worthwhile tells whether a flush should leave now. While flushes are in flight that carry more runs than wait
 // here, more runs will come in when those land, and one larger flush is cheaper than two. But not for long,
@@ -168,7 +181,11 @@ func (q *queue) fill(a action) batch {
 	b := batch{action: a}
 	list := q.ready[a]
 	rows, bytes, n := 0, 0, 0
-	for ; n < len(list) && rows < q.maxRows && bytes < q.maxBytes; n++ {
+	maxRows := q.maxRows
+	if a == commitTx {
+		maxRows = 1
+	}
+	for ; n < len(list) && rows < maxRows && bytes < q.maxBytes; n++ {
 		t := list[n]
 		if t.err == nil && q.aborted {
 			t.err = ErrClosed
@@ -177,7 +194,7 @@ func (q *queue) fill(a action) batch {
 			b.dead = append(b.dead, t.depart(len(t.entries)))
 			continue
 		}
-		f := t.depart(t.fitting(a, q.maxRows-rows, q.maxBytes-bytes))
+		f := t.depart(t.fitting(a, maxRows-rows, q.maxBytes-bytes))
 		b.flights = append(b.flights, f)
 		rows += len(f.entries)
 		bytes += f.bytes
@@ -191,11 +208,11 @@ func (q *queue) fill(a action) batch {
 
 // fitting is how many of a run's entries one flush takes: those of the action, at least one, within the bounds.
 func (t *Tail) fitting(a action, rows, bytes int) int {
-	if a == finishRuns {
+	if a != appendRecords {
 		return 1
 	}
 	n, size := 1, len(t.entries[0].record)
-	for ; n < len(t.entries) && n < rows && t.entries[n].finish == nil; n++ {
+	for ; n < len(t.entries) && n < rows && t.entries[n].action() == appendRecords; n++ {
 		if size += len(t.entries[n].record); size > bytes {
 			break
 		}

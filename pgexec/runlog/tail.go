@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Tail is the end of one owned run's log. It is for any number of goroutines at once.
@@ -30,7 +32,9 @@ type entry struct {
 	record []byte
 	// finish is set for the record that ends the run.
 	finish *FinishParams
-	done   func(Seq, error)
+	// tx is set for the record that commits with what a handler did in that transaction.
+	tx   pgx.Tx
+	done func(Seq, error)
 }
 
 // Append queues a record, which must not be changed any more, and never blocks. done is called
@@ -39,6 +43,25 @@ type entry struct {
 // Append itself. done must not block, and the caller must not hold a lock that it takes.
 func (t *Tail) Append(record []byte, done func(seq Seq, err error)) {
 	t.queue.push(t, entry{record: record, done: done})
+}
+
+// AppendTx is Append in a transaction, which it ends: what was done in tx and the record commit together
+// or not at all. When they do not, and the run is still ours, the error is a [*TxError]: nothing is
+// in the log, and what was done in tx has to be done again in another one.
+func (t *Tail) AppendTx(tx pgx.Tx, record []byte, done func(seq Seq, err error)) {
+	t.queue.push(t, entry{record: record, tx: tx, done: func(seq Seq, err error) {
+		if err != nil {
+			go rollback(tx) // when the commit was tried this does nothing
+		}
+		done(seq, err)
+	}})
+}
+
+// rollback gives the transaction's connection back.
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // a failed one closes the connection, which rolls back as well
 }
 
 // FinishParams is the end of a run, or of its execution until somebody resumes it.
@@ -64,6 +87,8 @@ type FinishParams struct {
 }
 
 const (
+	rollbackTimeout = 5 * time.Second
+
 	minFinishPause = 10 * time.Millisecond
 	maxFinishPause = 500 * time.Millisecond
 )

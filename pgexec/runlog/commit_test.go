@@ -1,0 +1,132 @@
+package runlog_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+)
+
+// effect begins a transaction and does something in it that a test can count.
+func (b *bundle) effect(pool *pgxpool.Pool) pgx.Tx {
+	b.Helper()
+	tx, err := pool.Begin(b.ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := tx.Exec(b.ctx, `insert into effects default values`); err != nil {
+		b.Fatal(err)
+	}
+	return tx
+}
+
+func (b *bundle) appendTx(t *runlog.Tail, tx pgx.Tx, record []byte) *appending {
+	a := &appending{b: b, want: 1, all: make(chan struct{})}
+	t.AppendTx(tx, record, a.done)
+	return a
+}
+
+func (b *bundle) wantEffects(n int) {
+	b.Helper()
+	if got := value[int](b, `select count(*) from effects`); got != n {
+		b.Errorf("%d effects, want %d", got, n)
+	}
+}
+
+func isTxError(err error) bool {
+	var tx *runlog.TxError
+	return errors.As(err, &tx)
+}
+
+// G6: what a handler did in a transaction and its record commit together, in the order of the run's appends.
+func TestAppendTx_EffectAndRecordCommitTogether_G6(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	w := b.writer(nil)
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	want := [][]byte{claimRecord(t, 1, 1), node(t, "a", 1), node(t, "tx", 1), node(t, "b", 1)}
+	before := b.appendAll(tail, want[1])
+	tx := b.appendTx(tail, b.effect(b.pool), want[2])
+	after := b.appendAll(tail, want[3])
+	before.wantSeqs(2)
+	tx.wantSeqs(3)
+	after.wantSeqs(4)
+	b.wantLog(id, want...)
+	b.wantEffects(1)
+}
+
+// G3, G6: a former owner's transaction leaves neither record nor effect.
+func TestAppendTx_FormerOwnerIsFenced_G3(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	w := b.writer(nil)
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	tx := b.effect(b.pool)
+	b.claim(b.pool, id, 2)
+	b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
+	b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2))
+	b.wantEffects(0)
+}
+
+// A transaction that cannot commit leaves nothing, and the run goes on.
+func TestAppendTx_FailedCommitLeavesTheRunAsItWas(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id int default 1 unique deferrable initially deferred)`)
+	b.exec(`insert into effects default values`)
+	w := b.writer(nil)
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	b.appendTx(tail, b.effect(b.pool), node(t, "tx", 1)).wantError(isTxError)
+	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1))
+	b.wantEffects(1)
+}
+
+// cutTx loses its connection at the commit.
+type cutTx struct {
+	pgx.Tx
+	// committed: the server got the commit, and its answer was lost.
+	committed bool
+}
+
+func (tx *cutTx) Commit(ctx context.Context) error {
+	if !tx.committed {
+		tx.Conn().Close(ctx)
+	}
+	if err := tx.Tx.Commit(ctx); err != nil {
+		return err
+	}
+	return errCut
+}
+
+// G6: the commit, or the answer to it, is lost with its connection: effect and
+// record are both there and confirmed, or neither.
+func TestAppendTx_LostConnection_G6(t *testing.T) {
+	for name, committed := range map[string]bool{"before the commit": false, "after the commit": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.exec(`create table effects (id serial)`)
+			w := b.writer(nil)
+			id := b.newRun()
+			tail := b.open(w, id, 1)
+			tx := b.appendTx(tail, &cutTx{b.effect(b.pool), committed}, node(t, "tx", 1))
+			after := b.appendAll(tail, node(t, "a", 1))
+			if committed {
+				tx.wantSeqs(2)
+				after.wantSeqs(3)
+				b.wantEffects(1)
+				return
+			}
+			tx.wantError(isTxError)
+			after.wantSeqs(2)
+			b.wantEffects(0)
+			b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1))
+		})
+	}
+}
