@@ -9,7 +9,7 @@ with parent as materialized (
     max_tokens, max_cost_usd, max_nodes, max_wall_ms, deadline, max_parallel, soft_limit)
   select $5::uuid, p.run_id, $4::text, $6::text, pgexec.json_lossy($7::bytea),
     coalesce(nullif($8::smallint, 0), p.priority), p.queue, p.created_by, p.traceparent,
-    nullif($9::bigint, 0), nullif($10::bigint, 0) / 1000000000::numeric, nullif($11::integer, 0), nullif($12::bigint, 0),
+    nullif($9::bigint, 0), trim_scale(nullif($10::bigint, 0) / 1000000000::numeric), nullif($11::integer, 0), nullif($12::bigint, 0),
     timestamptz 'epoch' + nullif($13::bigint, 0) * interval '1 microsecond', nullif($14::integer, 0),
     coalesce(nullif($15::float8, 0), p.soft_limit)
   from parent p

@@ -39,7 +39,7 @@ with ended as materialized (
   set status = e.status, owner = null, finished_at = case when e.status <> 'paused' then clock_timestamp() end,
     wake_job = null, wanted = null, wanted_reason = null, reason = pgexec.utf8_lossy(e.reason), waiting_kinds = null,
     result = pgexec.json_lossy(e.result), result_seq = nullif(e.result_seq, 0), error = pgexec.utf8_lossy(e.error),
-    input_tokens = e.input_tokens, output_tokens = e.output_tokens, cost_usd = e.cost_nano_usd / 1000000000::numeric, nodes_done = e.nodes
+    input_tokens = e.input_tokens, output_tokens = e.output_tokens, cost_usd = trim_scale(e.cost_nano_usd / 1000000000::numeric), nodes_done = e.nodes
   from ended e
   join logged l on l.run_id = e.run_id
   where r.run_id = e.run_id

@@ -16,7 +16,9 @@
 //   - G3 After a claim commits, no former owner adds a record, single or in a batch:
 //     TestAppend_FormerOwnerIsFenced_G3, TestAppend_ClaimRacesFlush_G3.
 //   - A run's finished record and its row change together or not at all:
-//     TestFinish_RecordAndRowTogether_G1.
+//     TestFinish_RecordAndRowTogether_G1; so does the news for its parent: TestFinish_ReachesTheParent_G4.
+//   - No flush waits for a row that another session has locked: TestFinish_WaitsForNoLock.
+//   - A signal to a run that ends is refused, or was there before: TestFinish_RacesSignal_C11.
 //   - One run's refusal or fault never takes another run with it:
 //     TestAppend_OneBadRunLeavesTheOthers.
 //   - Only what may succeed is sent again, ever more slowly, until Abort:

@@ -49,7 +49,7 @@ func TestStartChild_OnceAndComplete(t *testing.T) {
 		b.startChild(p)
 	}
 	got := get[string](b, `select concat_ws(' ', kind, input, status, depth, queue, priority, traceparent, created_by, parent_run_id = $1, parent_node_id,
-			max_tokens, trim_scale(max_cost_usd), max_nodes, max_wall_ms, deadline at time zone 'UTC', max_parallel, soft_limit,
+			max_tokens, max_cost_usd, max_nodes, max_wall_ms, deadline at time zone 'UTC', max_parallel, soft_limit,
 			wake_job = (select max(id) from pgexec.river_job where queue = 'slow'))
 		from pgexec.runs where run_id = $2`, parent, p.ChildID)
 	want := `c {"text": "` + "\uFFFD" + `"} queued 1 slow 3 trace somebody t n 5 0.000000001 2147483647 7 2030-03-17 17:46:40.000001 8 0.25 t`
