@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pgtest.RunChild(map[string]func(){"replica": replicaProcess})
+	pgtest.RunChild(map[string]func(){"replica": replicaProcess, "random replica": randomReplicaProcess})
 	os.Exit(m.Run())
 }

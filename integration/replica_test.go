@@ -44,13 +44,27 @@ func startReplica(t *testing.T, url, dir, host string) *pgtest.Child {
 
 // replicaProcess is the whole of a replica process: SIGTERM drains it.
 func replicaProcess() {
-	if err := serveReplica(); err != nil {
+	runReplica(func(executions *os.File) *pgexec.Config {
+		return &pgexec.Config{
+			Kinds: stepKinds(executions),
+			Host:  os.Getenv(replicaHost),
+			Grace: drainGrace,
+			// Replicas die faster here than runs make progress; C18 has a test of its own.
+			PoisonAfter: 1000,
+			Logger:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}
+	})
+}
+
+// runReplica runs a replica until SIGTERM, and ends the process if it cannot.
+func runReplica(configFunc func(executions *os.File) *pgexec.Config) {
+	if err := serveReplica(configFunc); err != nil {
 		fmt.Fprintln(os.Stderr, "replica:", err)
 		os.Exit(1)
 	}
 }
 
-func serveReplica() error {
+func serveReplica(configFunc func(executions *os.File) *pgexec.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	fmt.Println(handlesSignals)
@@ -69,14 +83,7 @@ func serveReplica() error {
 		return err
 	}
 	defer pool.Close()
-	rt, err := pgexec.New(pool, &pgexec.Config{
-		Kinds: stepKinds(executions),
-		Host:  os.Getenv(replicaHost),
-		Grace: drainGrace,
-		// Replicas die faster here than runs make progress; C18 has a test of its own.
-		PoisonAfter: 1000,
-		Logger:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+	rt, err := pgexec.New(pool, configFunc(executions))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,453 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/pgexec/executor"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// treeCheck compares all runs of one program with the model.
+type treeCheck struct {
+	*evidence
+	minded   *minded
+	problems []string
+	tally    randomTally
+}
+
+// randomTally adds up what the checks have seen.
+type randomTally struct {
+	runs, records, nodes, executions, claims, afterDeath, signals, children, retried, paused int
+	statuses                                                                                 map[string]int
+}
+
+func (a *randomTally) add(b randomTally) {
+	a.runs += b.runs
+	a.records += b.records
+	a.nodes += b.nodes
+	a.executions += b.executions
+	a.claims += b.claims
+	a.afterDeath += b.afterDeath
+	a.signals += b.signals
+	a.children += b.children
+	a.retried += b.retried
+	a.paused += b.paused
+	for status, n := range b.statuses {
+		a.statuses[status] += n
+	}
+}
+
+// runCheck follows one run's log from record to record.
+type runCheck struct {
+	tree  *treeCheck
+	id    pgexec.RunID
+	path  []string
+	model *model
+	row   runRow
+
+	owner    int32
+	claims   []claimMark
+	paused   bool
+	finished *pb.Finished
+	// attempts are those that have failed since the node's last revival.
+	attempts map[string]uint32
+	last     map[string]*pb.Node
+	lastSeq  map[string]int64
+	marks    map[string][]nodeMark
+	records  int64
+}
+
+func (c *treeCheck) check() {
+	c.tally.statuses = make(map[string]int)
+	c.run(c.minded.root, nil, c.minded.program.Root)
+}
+
+func (r *runCheck) errorf(format string, args ...any) {
+	r.tree.problems = append(r.tree.problems,
+		fmt.Sprintf("run %s (%s): ", r.id, strings.Join(append([]string{"root"}, r.path...), "/"))+fmt.Sprintf(format, args...))
+}
+
+// run checks a run and those below it.
+func (c *treeCheck) run(id pgexec.RunID, path []string, first *step) *runCheck {
+	r := &runCheck{
+		tree: c, id: id, path: path, model: newModel(first), row: c.rows[id],
+		attempts: make(map[string]uint32), last: make(map[string]*pb.Node), lastSeq: make(map[string]int64), marks: make(map[string][]nodeMark),
+	}
+	c.tally.runs++
+	for i, rec := range c.logs[id] {
+		if rec.seq != int64(i)+1 {
+			r.errorf("record %d has seq %d", i+1, rec.seq)
+			return r
+		}
+		r.record(rec.seq, rec.rec)
+	}
+	r.checkRow()
+	r.checkExecutions()
+	r.checkChildren()
+	r.checkUsage()
+	return r
+}
+
+func (r *runCheck) record(seq int64, rec *pb.Record) {
+	r.tree.tally.records++
+	switch {
+	case rec.GetClaim() != nil:
+		r.claim(seq, rec.GetClaim())
+	case seq == 1:
+		r.errorf("the log does not begin with a claim: %v", rec)
+	case rec.GetControl() != nil:
+		r.control(seq, rec.GetControl())
+	case r.finished != nil || r.paused:
+		r.errorf("record %d comes after the run has ended or paused: %v", seq, rec)
+	case rec.GetNode() != nil:
+		r.node(seq, rec.GetNode())
+	case rec.GetAttemptFailed() != nil:
+		r.attemptFailed(seq, rec.GetAttemptFailed())
+	case rec.GetFinished() != nil:
+		r.finish(rec.GetFinished())
+	default:
+		r.errorf("record %d is not expected: %v", seq, rec)
+	}
+}
+
+func (r *runCheck) claim(seq int64, claim *pb.Claim) {
+	r.tree.tally.claims++
+	r.claims = append(r.claims, claimMark{seq: seq, atUs: claim.AtUs, host: claim.Host})
+	if claim.Epoch != int64(len(r.claims)) {
+		r.errorf("record %d is claim number %d with epoch %d", seq, len(r.claims), claim.Epoch)
+	}
+	if claim.DeadReplicaId != 0 {
+		r.tree.tally.afterDeath++
+		if claim.DeadReplicaId != r.owner {
+			r.errorf("record %d names %d as the dead owner, which was %d", seq, claim.DeadReplicaId, r.owner)
+		}
+	}
+	r.owner = claim.ReplicaId
+}
+
+func (r *runCheck) control(seq int64, control *pb.Control) {
+	switch control.Kind {
+	case pb.ControlKind_CONTROL_KIND_PAUSED:
+		r.tree.tally.paused++
+		if r.paused || r.finished != nil {
+			r.errorf("record %d pauses a run that stands still", seq)
+		}
+		if !strings.HasPrefix(control.Reason, "paused") && !strings.HasPrefix(control.Reason, "limit max_nodes reached") &&
+			!strings.HasPrefix(control.Reason, "limit max_tokens reached") {
+			r.errorf("paused: %s", control.Reason)
+		}
+		r.paused = true
+	case pb.ControlKind_CONTROL_KIND_RESUMED:
+		if !r.paused {
+			r.errorf("record %d resumes a run that is not paused", seq)
+		}
+		r.paused = false
+	case pb.ControlKind_CONTROL_KIND_RETRIED:
+		r.retried(seq, control.NodeIds)
+	default:
+		r.errorf("record %d is not expected: %v", seq, control)
+	}
+}
+
+// retried makes the failed nodes, and no others, run again.
+func (r *runCheck) retried(seq int64, ids []string) {
+	r.tree.tally.retried++
+	if r.finished == nil {
+		r.errorf("record %d retries a run that has not ended", seq)
+	}
+	if want := r.model.unhandled(); !slices.Equal(ids, want) {
+		r.errorf("record %d retries %v, want %v", seq, ids, want)
+	}
+	r.finished = nil
+	for _, id := range ids {
+		r.model.revive(id)
+		r.attempts[id] = 0
+		r.mark(id, seq, nodeRevived)
+	}
+}
+
+func (r *runCheck) attemptFailed(seq int64, a *pb.AttemptFailed) {
+	r.attempts[a.NodeId]++
+	r.mark(a.NodeId, seq, attemptRecorded)
+	n, ok := r.model.nodes[a.NodeId]
+	switch {
+	case !ok || n.spawn.Step == nil || n.spawn.Step.Do != flaky:
+		r.errorf("record %d: an attempt of node %s failed: %s", seq, a.NodeId, a.Error.GetMessage())
+	case a.Attempt != r.attempts[a.NodeId]:
+		r.errorf("record %d: attempt %d of node %s is its failed attempt number %d", seq, a.Attempt, a.NodeId, r.attempts[a.NodeId])
+	}
+	if a.ReplicaId != r.owner {
+		r.errorf("record %d is of replica %d, owner is %d", seq, a.ReplicaId, r.owner)
+	}
+}
+
+// node checks one node's record and tells the model of it.
+func (r *runCheck) node(seq int64, n *pb.Node) {
+	r.tree.tally.nodes++
+	r.records++
+	known, ok := r.model.nodes[n.Id]
+	if !ok {
+		r.errorf("record %d is of node %s, which nothing spawned", seq, n.Id)
+		return
+	}
+	if _, ok := r.model.ended[n.Id]; ok {
+		r.errorf("record %d: node %s is recorded again", seq, n.Id)
+	}
+	if n.ReplicaId != r.owner {
+		r.errorf("record %d is of replica %d, owner is %d", seq, n.ReplicaId, r.owner)
+	}
+	if !slices.Equal(n.Parents, known.parents) {
+		r.errorf("node %s has parents %v, want %v", n.Id, n.Parents, known.parents)
+	}
+	if n.Attempt != r.attempts[n.Id]+1 {
+		r.errorf("record %d: node %s is said to end at attempt %d, after %d that failed", seq, n.Id, n.Attempt, r.attempts[n.Id])
+	}
+	r.mark(n.Id, seq, nodeRecorded)
+	r.last[n.Id], r.lastSeq[n.Id] = n, seq
+	got := ending{status: failed}
+	if n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED {
+		got = ending{status: succeeded, output: string(n.Output.GetJson())}
+	}
+	if err := r.checkEnding(known.spawn, n, got); err != nil {
+		r.errorf("record %d: node %s %s with %s (%s): %v", seq, n.Id, got.status, got.output, n.Error.GetMessage(), err)
+	}
+	r.model.end(n.Id, got)
+}
+
+// checkEnding compares how a node ended with how it must, or may.
+func (r *runCheck) checkEnding(sp *spawn, n *pb.Node, got ending) error {
+	if sp.Step == nil {
+		if _, err := r.model.parents(sp.ID); err != nil {
+			return err
+		}
+	}
+	took := time.Duration(n.FinishedUs-n.StartedUs) * time.Microsecond
+	switch sp.Kind {
+	case pgexec.KindSleep:
+		if want := (ending{succeeded, "null"}); got != want {
+			return fmt.Errorf("want %v", want)
+		}
+		if want := time.Duration(sp.SleepMs) * time.Millisecond; took < want {
+			return fmt.Errorf("it slept for %v, want %v", took, want)
+		}
+		return nil
+	case pgexec.KindSignal:
+		return r.checkWait(sp, n, got, took)
+	case pgexec.KindRun:
+		if want := executor.ChildID(r.id, pgexec.NodeID(sp.ID)).String(); n.ChildRunId != want {
+			return fmt.Errorf("its child run is %s, want %s", n.ChildRunId, want)
+		}
+		return nil // checkChildren compares it with the child
+	}
+	repaired := !r.tree.minded.repairedAt.IsZero() && n.FinishedUs > r.tree.minded.repairedAt.UnixMicro()
+	want, attempts, err := r.model.outcome(sp.ID, repaired)
+	if err == nil && sp.Step.Do == broken && got.status != want.status && r.nearRepair(n) {
+		return nil // the handler looked before the repair, or after it
+	}
+	if err == nil && (got != want || int(n.Attempt) != attempts) {
+		err = fmt.Errorf("want %v after %d attempts", want, attempts)
+	}
+	return err
+}
+
+// nearRepair reports that the fault was repaired while the node was in flight, give or take a clock's step.
+func (r *runCheck) nearRepair(n *pb.Node) bool {
+	at, slack := r.tree.minded.repairedAt.UnixMicro(), (100 * time.Millisecond).Microseconds()
+	return n.StartedUs-slack <= at && at <= n.FinishedUs+slack
+}
+
+// checkWait: a wait ends by a signal that is for it and that nothing else has consumed, or by its time.
+func (r *runCheck) checkWait(sp *spawn, n *pb.Node, got ending, took time.Duration) error {
+	if n.SignalId == 0 {
+		if sp.Wait.TimeoutMs == 0 || took < time.Duration(sp.Wait.TimeoutMs)*time.Millisecond {
+			return fmt.Errorf("it ended without a signal after %v", took)
+		}
+		want := ending{status: failed}
+		if sp.Wait.Default != nil {
+			want = ending{succeeded, fmt.Sprint(*sp.Wait.Default)}
+		}
+		if got != want || got.status == failed && n.Error.GetCode() != "timeout" {
+			return fmt.Errorf("want %v for its timeout", want)
+		}
+		return nil
+	}
+	r.tree.tally.signals++
+	if other, ok := r.tree.consumed[n.SignalId]; ok {
+		return fmt.Errorf("signal %d is consumed by %s as well", n.SignalId, other)
+	}
+	r.tree.consumed[n.SignalId] = r.id.String() + "/" + sp.ID
+	s, ok := r.tree.signals[n.SignalId]
+	if !ok || s.run != r.id || s.name != sp.Wait.Name || s.node != "" && s.node != sp.ID {
+		return fmt.Errorf("signal %d is not for it: %+v", n.SignalId, s)
+	}
+	if want := (ending{succeeded, s.payload}); got != want {
+		return fmt.Errorf("want %v", want)
+	}
+	sent := func(a action) bool {
+		return a.Do == "signal" && a.Name == s.name && a.Node == s.node && fmt.Sprint(a.Payload) == s.payload && slices.Equal(a.Run, r.path)
+	}
+	if !slices.ContainsFunc(r.tree.minded.program.Actions, sent) {
+		return fmt.Errorf("signal %d was never sent", n.SignalId)
+	}
+	return nil
+}
+
+func (r *runCheck) finish(fin *pb.Finished) {
+	r.finished = fin
+	unhandled := r.model.unhandled()
+	switch fin.Status {
+	case pb.RunStatus_RUN_STATUS_SUCCEEDED:
+		if open := r.model.open(); len(open)+len(unhandled) > 0 {
+			r.errorf("it succeeded with nodes %v open and the failures of %v unhandled", open, unhandled)
+		}
+		result := r.model.result()
+		if fin.ResultSeq != r.lastSeq[result] {
+			r.errorf("its result is record %d, want %d, of node %s", fin.ResultSeq, r.lastSeq[result], result)
+		}
+	case pb.RunStatus_RUN_STATUS_FAILED:
+		if len(unhandled) == 0 || fin.ErrorNodeId != unhandled[0] {
+			r.errorf("it failed because of node %q, want the first of %v", fin.ErrorNodeId, unhandled)
+		}
+	case pb.RunStatus_RUN_STATUS_CANCELLED:
+	default:
+		r.errorf("it ended as %v", fin)
+	}
+}
+
+// checkRow compares the run's row with the log.
+func (r *runCheck) checkRow() {
+	r.tree.tally.statuses[r.row.status]++
+	words := map[pb.RunStatus]string{
+		pb.RunStatus_RUN_STATUS_SUCCEEDED: "succeeded",
+		pb.RunStatus_RUN_STATUS_FAILED:    "failed",
+		pb.RunStatus_RUN_STATUS_CANCELLED: "cancelled",
+	}
+	if r.finished == nil || words[r.finished.Status] != r.row.status {
+		r.errorf("its row says %s, its log %v", r.row.status, r.finished)
+		return
+	}
+	if r.row.epoch != int64(len(r.claims)) {
+		r.errorf("epoch %d after %d claims", r.row.epoch, len(r.claims))
+	}
+	switch r.row.status {
+	case "succeeded":
+		want := "null"
+		if result := r.model.result(); result != "" {
+			want = r.model.ended[result].output
+		}
+		if r.row.result != want {
+			r.errorf("its row has result %s, want %s", r.row.result, want)
+		}
+	case "failed":
+		r.checkFailure()
+	case "cancelled":
+		if !r.tree.mayBeCancelled(r.id, r.path) {
+			r.errorf("nobody cancelled it: %s", r.row.err)
+		}
+	}
+}
+
+// checkFailure: a run whose faults are repaired and that was retried fails for good reasons only.
+func (r *runCheck) checkFailure() {
+	n := r.last[r.finished.ErrorNodeId]
+	if n == nil || !strings.Contains(r.row.err, n.Error.GetMessage()) {
+		r.errorf("its row says %q, the node's record %v", r.row.err, n)
+		return
+	}
+	if len(r.path) > 0 {
+		return // that a child run fails may be just what its parent deals with
+	}
+	if n.Error.GetCode() == "child_cancelled" && !r.tree.minded.cancelled[executor.ChildID(r.id, pgexec.NodeID(n.Id))] {
+		r.errorf("a child run that nobody cancelled makes it fail after %d retries: %s", r.tree.minded.retries, r.row.err)
+	}
+	if strings.Contains(r.row.err, broken) && !r.tree.minded.repairedAt.IsZero() {
+		r.errorf("it fails after the repair and %d retries: %s", r.tree.minded.retries, r.row.err)
+	}
+}
+
+// mayBeCancelled: somebody cancelled the run or one above it, or one above it failed.
+func (c *treeCheck) mayBeCancelled(id pgexec.RunID, path []string) bool {
+	if c.minded.cancelled[id] {
+		return true
+	}
+	for n := range path {
+		above := runAt(c.minded.root, path[:n])
+		if c.minded.cancelled[above] {
+			return true
+		}
+		for _, rec := range c.logs[above] {
+			if rec.rec.GetFinished().GetStatus() == pb.RunStatus_RUN_STATUS_FAILED {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkChildren compares run nodes with their child runs, and checks those.
+func (r *runCheck) checkChildren() {
+	for id, n := range r.model.nodes {
+		if n.spawn.Kind != pgexec.KindRun {
+			continue
+		}
+		childID := executor.ChildID(r.id, pgexec.NodeID(id))
+		row, exists := r.tree.rows[childID]
+		_, ended := r.model.ended[id]
+		switch {
+		case !exists && ended:
+			r.errorf("child run %s of node %s does not exist", childID, id)
+		case exists && (row.parent != r.id || row.parentNode != id):
+			r.errorf("child run %s says it is of node %s of run %s", childID, row.parentNode, row.parent)
+		case exists:
+			r.tree.tally.children++
+			delete(r.tree.unchecked, childID)
+			child := r.tree.run(childID, append(slices.Clone(r.path), id), n.spawn.Child)
+			if ended {
+				r.checkChild(r.last[id], child)
+			}
+		}
+	}
+}
+
+// checkChild compares a run node's record with its child run's end.
+func (r *runCheck) checkChild(n *pb.Node, child *runCheck) {
+	u := n.GetUsage()
+	if got := [3]int64{u.GetInputTokens(), u.GetOutputTokens(), u.GetCostNanoUsd()}; got != child.row.spent {
+		r.errorf("node %s has usage %v, its child run %v", n.Id, got, child.row.spent)
+	}
+	status, code := succeeded, ""
+	if n.Status != pb.NodeStatus_NODE_STATUS_SUCCEEDED {
+		status, code = failed, n.Error.GetCode()
+	}
+	if child.row.status != status && code != "child_"+child.row.status {
+		r.errorf("node %s %s (%s), its child run %s", n.Id, status, code, child.row.status)
+	}
+	if status == succeeded && string(n.Output.GetJson()) != child.row.result {
+		r.errorf("node %s returned %s, its child run %s", n.Id, n.Output.GetJson(), child.row.result)
+	}
+}
+
+// checkUsage adds up what the run's nodes spend, as the program says, with that of its child runs.
+func (r *runCheck) checkUsage() {
+	var want [3]int64
+	for id, n := range r.last {
+		sp := r.model.nodes[id].spawn
+		switch {
+		case sp.Step != nil && n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED:
+			want[0] += int64(sp.Step.Tokens)
+			want[1]++
+			want[2] += 1000 * int64(sp.Step.Tokens)
+		case sp.Kind == pgexec.KindRun:
+			want[0] += n.GetUsage().GetInputTokens()
+			want[1] += n.GetUsage().GetOutputTokens()
+			want[2] += n.GetUsage().GetCostNanoUsd()
+		}
+	}
+	if r.row.spent != want || r.row.nodes != r.records {
+		r.errorf("its row says it spent %v on %d nodes, want %v on %d", r.row.spent, r.row.nodes, want, r.records)
+	}
+}
