@@ -20,6 +20,10 @@
 //   - A run's wake is made in the transaction that inserts the run, one for each, with a right to INSERT and no other (G4):
 //     TestRunsInsert_MakesOneWakeInTheCallersTransaction, TestRunsInsert_TenThousandAtOnce, TestInsert_NeedsNoOtherRight.
 //   - A signal is in the inbox, and a parked run is woken by it, in the sender's transaction (G4): TestSignalsInsert_WakesAParkedRunOnce.
+//   - A request answers in every state of a run, and reaches the whole tree (C15, C41): TestControl_AnswersInEveryState_C15,
+//     TestControl_ReachesTheWholeTree_C41.
+//   - A signal is sent once with the same dedupe key: TestSignal_DedupeKey; one that nothing can consume is refused: TestControl_Refusals.
+//   - Requests need the use of the schema, and give no more: TestControl_NeedsOnlyUsageOfTheSchema.
 //   - Making partitions never waits for a reader, and appends go on: TestEnsurePartitions_DoesNotWaitForAReader.
 //   - Any record, damaged ones and those of later versions included, and any payload is shown in SQL without an error
 //     (C29, G9): TestDecode_NeverAnError, TestDecode_SkipsUnknownFields, TestJSONLossy_ShowsWhatJSONBCannotHold.

@@ -160,13 +160,14 @@ func TestRunsInsert_OverridesWhatACallerMayNotChoose(t *testing.T) {
 	pool := pgtest.DB(t)
 	exec(t, pool, `
 		insert into pgexec.runs (kind, status, owner, epoch, inbox, wake_job, orphaned_by, waiting_kinds, result, result_seq, error, reason,
-			created_by, created_at, started_at, finished_at)
-		values ('x', 'running', 7, 9, 3, -1, 8, '{y}', '1', 4, 'e', 'r', 'somebody', '2000-01-01', now(), now())`)
+			created_by, created_at, started_at, finished_at, wanted, wanted_reason, depth, parent_node_id, input_tokens, output_tokens, cost_usd, nodes_done)
+		values ('x', 'running', 7, 9, 3, -1, 8, '{y}', '1', 4, 'e', 'r', 'somebody', '2000-01-01', now(), now(), 'cancel', 'r', 5, 'n', 1, 2, 3, 4)`)
 	got := one[string](t, pool, `
 		select concat_ws(' ', status, epoch, inbox, created_by = session_user, wake_job > 0, created_at > now() - interval '1 minute',
-			num_nonnulls(owner, orphaned_by, waiting_kinds, result, result_seq, error, reason, started_at, finished_at))
+			num_nonnulls(owner, orphaned_by, waiting_kinds, result, result_seq, error, reason, started_at, finished_at, wanted, wanted_reason, parent_node_id),
+			depth + input_tokens + output_tokens + cost_usd + nodes_done)
 		from pgexec.runs`)
-	if want := "queued 0 0 t t t 0"; got != want {
+	if want := "queued 0 0 t t t 0 0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -176,7 +177,8 @@ func TestRunsInsert_RefusesWhatMakesNoSense(t *testing.T) {
 	pool := pgtest.DB(t)
 	for _, values := range []string{
 		"(kind) values ('')", "(kind) values (null)", "(kind, queue) values ('x', 'Not A Queue')", "(kind, priority) values ('x', 5)",
-		"(kind, max_cost_usd) values ('x', 'NaN')", "(kind, max_tokens) values ('x', 0)", "(kind, labels) values ('x', '[]')",
+		"(kind, max_cost_usd) values ('x', 'NaN')", "(kind, max_tokens) values ('x', 0)", "(kind, soft_limit) values ('x', 0)",
+		"(kind, deadline) values ('x', 'infinity')", "(kind, max_parallel) values ('x', 0)", "(kind, labels) values ('x', '[]')",
 	} {
 		_, err := pool.Exec(t.Context(), "insert into pgexec.runs "+values)
 		var refused *pgconn.PgError
