@@ -77,6 +77,34 @@ func TestAppend_FormerEpochOfTheSameOwnerIsFenced_G3(t *testing.T) {
 	b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2), claimRecord(t, 1, 3), node(t, "a", 1))
 }
 
+// G3: two tails of one run in one batch, of a former claim and of the current one: each gets its own answer.
+func TestAppend_FormerAndCurrentClaimInOneBatch_G3(t *testing.T) {
+	b := setup(t)
+	w, gate := b.gatedWriter(nil)
+	var former, current []*appending
+	var ids []runlog.RunID
+	for range 4 {
+		id := b.newRun()
+		first := b.open(w, id, 1)
+		b.claim(b.pool, id, 2)
+		again := b.open(w, id, 1)
+		ids = append(ids, id)
+		if len(ids)%2 == 0 {
+			current = append(current, b.appendAll(again, node(t, "a", 1), node(t, "b", 1)))
+			former = append(former, b.appendAll(first, node(t, "late", 1)))
+		} else {
+			former = append(former, b.appendAll(first, node(t, "late", 1)))
+			current = append(current, b.appendAll(again, node(t, "a", 1), node(t, "b", 1)))
+		}
+	}
+	gate()
+	for i, id := range ids {
+		former[i].wantError(isFenced)
+		current[i].wantSeqs(4)
+		b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2), claimRecord(t, 1, 3), node(t, "a", 1), node(t, "b", 1))
+	}
+}
+
 // G3: a run without an owner (queued, parked) takes no append.
 func TestAppend_ReleasedRunIsFenced_G3(t *testing.T) {
 	b := setup(t)

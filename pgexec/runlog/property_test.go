@@ -88,9 +88,14 @@ func (r *race) append(claim, n int) {
 	}
 }
 
-// failover loses the newest records, and what the run's row says goes back with them.
+// failover loses the newest records, and what the run's row says goes back with them. No statement outlives it,
+// such as one that an aborted writer has left behind.
 func (r *race) failover(n int) {
 	r.pending.Wait()
+	r.until(func() bool {
+		return value[int](r.bundle, `select count(*) from pg_stat_activity
+			where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()`) == 0
+	})
 	log := r.log(r.id)
 	keep := max(1, len(log)-n)
 	var claim *pb.Claim
