@@ -1,11 +1,14 @@
 package pgexec
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pgexec/runtime/pgexec/executor"
 	"github.com/pgexec/runtime/pgexec/graph"
@@ -65,6 +68,23 @@ func (n *Node) Final() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.final = true
+}
+
+// Tx begins a transaction that commits with this node's record, or returns the
+// one begun before: what the handler does in it and the record are there
+// together or not at all (G6), so that its effects need no idempotency key. It
+// commits when the handler returns without an error; if the commit fails the
+// attempt has failed. Commit and Rollback of the transaction itself return an error.
+//
+// The transaction holds a connection of the pool and, as any, row locks and a
+// snapshot until the handler returns: do the slow work before it.
+func (n *Node) Tx(ctx context.Context) (pgx.Tx, error) { return n.call.TxFunc(ctx, nil) }
+
+// TxThen is [Node.Tx] for statements that may leave something on their session,
+// such as a setting or an advisory lock: when the transaction has ended, after
+// gets the connection before the pool does, to tidy or to close it.
+func (n *Node) TxThen(ctx context.Context, after func(ctx context.Context, conn *pgx.Conn)) (pgx.Tx, error) {
+	return n.call.TxFunc(ctx, after)
 }
 
 // Usage is what a node spent.

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgexec/runtime/pgexec/graph"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
@@ -15,9 +17,11 @@ var errTimeout = errors.New("the attempt's time is over")
 
 // attempt is one call of a handler and what came of it.
 type attempt struct {
-	node     *graph.Node
-	result   *Result
-	failure  *Failure
+	node    *graph.Node
+	result  *Result
+	failure *Failure
+	// tx is to commit with the record; nil if the handler asked for none or failed.
+	tx       pgx.Tx
 	started  time.Time
 	finished time.Time
 	// aborted: the attempt did not start, or was cut off by a drain or a lost
@@ -28,7 +32,11 @@ type attempt struct {
 // attempt runs in the node's own goroutine.
 func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 	a := &attempt{node: n}
-	defer func() { r.mail.put(event{attempt: a}) }()
+	defer func() {
+		if !r.mail.put(event{attempt: a}) {
+			rollback(a.tx) // the run went on without this handler
+		}
+	}()
 	if err := r.x.acquire(launchCtx, n.Kind); err != nil {
 		a.aborted = true
 		return
@@ -40,9 +48,14 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 		ctx, cancel = context.WithTimeoutCause(ctx, kind.Timeout, errTimeout)
 	}
 	defer cancel()
+	tx := &lazyTx{pool: r.x.Pool}
 	a.started = r.x.NowFunc()
-	result, err := r.call(ctx, kind, n, budget)
+	result, err := r.call(ctx, kind, n, budget, tx)
 	a.finished = r.x.NowFunc()
+	if a.tx = tx.take(); err != nil {
+		rollback(a.tx)
+		a.tx = nil
+	}
 	switch {
 	case err == nil:
 		a.result = result
@@ -54,7 +67,7 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 }
 
 // call resolves the input and calls the handler; a panic or a runtime.Goexit comes back as an error.
-func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget) (result *Result, err error) {
+func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget, tx *lazyTx) (result *Result, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -77,6 +90,7 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		Input:   input,
 		Attempt: n.Attempts + 1,
 		Budget:  budget,
+		TxFunc:  tx.get,
 	})
 	returned = true
 	return result, err

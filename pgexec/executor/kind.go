@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -69,6 +71,9 @@ type Call struct {
 	Input   *pb.Payload
 	Attempt uint32
 	Budget  Budget
+	// TxFunc begins the transaction that commits with the node's record, or returns the one begun before.
+	// When it has ended, after (unless nil) gets its connection.
+	TxFunc func(ctx context.Context, after AfterFunc) (pgx.Tx, error)
 }
 
 // Result is what a handler that succeeded returns.

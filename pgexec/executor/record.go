@@ -1,9 +1,12 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -13,6 +16,7 @@ import (
 func (r *Run) finishAttempt(a *attempt) {
 	switch {
 	case r.lost != nil:
+		go rollback(a.tx)
 	case a.aborted:
 		r.queue = append(r.queue, a.node)
 	case a.failure == nil:
@@ -35,9 +39,25 @@ func (r *Run) recordSuccess(a *attempt) {
 		r.recordPermanent(a, &Failure{Err: err, Code: "bad_successor"})
 		return
 	}
-	if err := r.append(&pb.Record{Body: &pb.Record_Node{Node: node}}); err != nil {
+	rec, send := &pb.Record{Body: &pb.Record_Node{Node: node}}, r.append
+	if a.tx != nil {
+		send = func(rec *pb.Record) error { return r.appendTx(a, rec) }
+	}
+	if err := send(rec); err != nil {
 		r.recordPermanent(a, &Failure{Err: err, Code: "record_too_large"})
 	}
+}
+
+// txFailed records as a failed attempt that the transaction of a node's record
+// did not commit. What the database refused for a reason in the data it would refuse again.
+func (r *Run) txFailed(a *attempt, err error) {
+	a.failure = &Failure{Err: err, Code: "transaction"}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		a.failure.Code = pg.Code
+		a.failure.Permanent = strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
+	}
+	r.recordFailure(a)
 }
 
 func (r *Run) recordFailure(a *attempt) {
@@ -63,6 +83,10 @@ func (r *Run) recordFailure(a *attempt) {
 }
 
 func (r *Run) recordPermanent(a *attempt, f *Failure) {
+	if a.tx != nil {
+		go rollback(a.tx)
+		a.tx = nil
+	}
 	r.log.Info("node failed", "node_id", a.node.ID, "kind", a.node.Kind, "attempt", a.node.Attempts+1, "error", f)
 	node := r.nodeRecord(a)
 	node.Status = pb.NodeStatus_NODE_STATUS_FAILED

@@ -84,6 +84,7 @@ type event struct {
 	attempt  *attempt    // a handler returned
 	appended *pb.Record  // a record committed, or did not
 	seq      runlog.Seq  // with appended
+	ofTx     *attempt    // with appended, if the record was to commit in its transaction
 	due      *graph.Node // a backoff or a wait is over
 	inbox    *wake.Inbox // a look came back
 	childOf  *wait       // a child was started, or was not
@@ -115,6 +116,11 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 // just dropped if the cause is [ErrOwnershipLost].
 func (r *Run) Drive(claimCtx, workCtx context.Context) {
 	r.conclude(workCtx, r.drive(claimCtx, workCtx))
+	for _, e := range r.mail.close() {
+		if e.attempt != nil {
+			rollback(e.attempt.tx)
+		}
+	}
 }
 
 // drive rehydrates the run and executes it until there is a reason to stop.
@@ -192,6 +198,11 @@ func (r *Run) handle(e event) {
 		r.finishAttempt(e.attempt)
 	case e.appended != nil:
 		r.unconfirmed--
+		var failed *runlog.TxError
+		if e.ofTx != nil && errors.As(e.err, &failed) {
+			r.txFailed(e.ofTx, failed)
+			return
+		}
 		r.committed(e.seq, e.appended, e.err)
 	case e.due != nil:
 		r.timeCame(e.due)

@@ -40,22 +40,42 @@ const (
 var errStatementTimeout = errors.New("timeout of the statement")
 
 func (k *sqlKind) handle(ctx context.Context, n *pgexec.Node, input json.RawMessage) (json.RawMessage, error) {
-	return k.run(ctx, input, n.IdempotencyKey())
+	return k.run(ctx, input, n.IdempotencyKey(), func(ctx context.Context, in *sqlInput) (*sqlTx, error) {
+		if !in.write {
+			return k.begin(ctx, in)
+		}
+		// What a node writes commits with its record.
+		tx, err := n.TxThen(ctx, in.tidy)
+		if err != nil {
+			return nil, err
+		}
+		return &sqlTx{Tx: tx, commit: func(context.Context) error { return nil }, end: func() {}}, nil
+	})
 }
 
+// sqlTx is a transaction for one statement.
+type sqlTx struct {
+	pgx.Tx
+	commit func(context.Context) error
+	// end rolls back what did not commit, and tidies up.
+	end func()
+}
+
+type beginFunc func(ctx context.Context, in *sqlInput) (*sqlTx, error)
+
 // run runs the statement that input describes and returns the node's output.
-func (k *sqlKind) run(ctx context.Context, input json.RawMessage, idempotencyKey string) (json.RawMessage, error) {
+func (k *sqlKind) run(ctx context.Context, input json.RawMessage, idempotencyKey string, begin beginFunc) (json.RawMessage, error) {
 	in, err := parseSQLInput(input)
 	if err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, in.timeout+sqlGrace, errStatementTimeout)
 	defer cancel()
-	conn, err := k.pool.Acquire(bounded)
+	tx, err := begin(bounded, in)
 	if err == nil {
 		var out json.RawMessage
-		out, err = k.transact(bounded, conn, in, idempotencyKey)
-		giveBack(ctx, conn, in)
+		out, err = k.transact(bounded, tx, in, idempotencyKey)
+		tx.end()
 		if err == nil {
 			return out, nil
 		}
@@ -69,33 +89,44 @@ func (k *sqlKind) run(ctx context.Context, input json.RawMessage, idempotencyKey
 	return nil, sqlFault(in, err)
 }
 
-// transact runs the statement in a transaction that is read-only, and rolled
-// back in any case, unless the node may write.
-func (k *sqlKind) transact(ctx context.Context, conn *pgxpool.Conn, in *sqlInput, idempotencyKey string) (json.RawMessage, error) {
+// begin begins a transaction of its own, read-only unless the node may write.
+func (k *sqlKind) begin(ctx context.Context, in *sqlInput) (*sqlTx, error) {
+	conn, err := k.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
 	mode := pgx.ReadOnly
 	if in.write {
 		mode = pgx.ReadWrite
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: mode})
 	if err != nil {
+		conn.Release()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	defer func() {
+	return &sqlTx{Tx: tx, commit: tx.Commit, end: func() {
+		defer conn.Release()
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTakes)
 		defer cancel()
 		// A rollback that fails closes the connection, which rolls back as well.
 		_ = tx.Rollback(cleanup)
-	}()
+		in.tidy(cleanup, conn.Conn())
+	}}, nil
+}
+
+// transact runs the statement in a transaction that is read-only, and rolled
+// back in any case, unless the node may write.
+func (k *sqlKind) transact(ctx context.Context, tx *sqlTx, in *sqlInput, idempotencyKey string) (json.RawMessage, error) {
 	// The first statement takes the snapshot; after it no statement can make a read-only transaction writable.
-	_, err = tx.Exec(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey)
+	_, err := tx.Exec(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey)
 	if err != nil {
 		return nil, fmt.Errorf("set up transaction: %w", err)
 	}
-	out, err := k.execute(ctx, conn, in)
+	out, err := k.execute(ctx, tx.Conn(), in)
 	if err != nil || !in.write {
 		return out, err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := tx.commit(ctx); err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	return out, nil
@@ -106,8 +137,8 @@ func milliseconds(d time.Duration) string {
 }
 
 // execute runs the statement itself, by the extended protocol, which takes one statement only.
-func (k *sqlKind) execute(ctx context.Context, conn *pgxpool.Conn, in *sqlInput) (json.RawMessage, error) {
-	pc := conn.Conn().PgConn()
+func (k *sqlKind) execute(ctx context.Context, conn *pgx.Conn, in *sqlInput) (json.RawMessage, error) {
+	pc := conn.PgConn()
 	statement, err := pc.Prepare(ctx, "", in.statement, nil)
 	if err != nil {
 		return nil, err
@@ -155,18 +186,15 @@ func columnNames(fields []pgconn.FieldDescription) ([]string, error) {
 	return names, nil
 }
 
-// giveBack returns the connection to the pool with nothing of the node left on it.
-func giveBack(ctx context.Context, conn *pgxpool.Conn, in *sqlInput) {
-	defer conn.Release()
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTakes)
-	defer cancel()
-	if !in.changesSession() && !conn.Conn().IsClosed() {
-		if _, err := conn.Exec(cleanup, sql.KindsSQLUnlock); err == nil {
+// tidy leaves nothing of the node on the connection that ran it.
+func (in *sqlInput) tidy(ctx context.Context, conn *pgx.Conn) {
+	if !in.changesSession() && !conn.IsClosed() {
+		if _, err := conn.Exec(ctx, sql.KindsSQLUnlock); err == nil {
 			return
 		}
 	}
 	// The pool makes another one. What it says about a connection that is ended makes no difference.
-	_ = conn.Conn().Close(cleanup)
+	_ = conn.Close(ctx)
 }
 
 // sqlFault decides whether a statement that failed is worth another attempt, and

@@ -122,13 +122,13 @@ func TestSQL_TransactionCannotBeEnded(t *testing.T) {
 		wantFailure(t, err, "bad_input", true, "sql: "+strings.ToUpper(statement)+" cannot run in a node")
 	}
 	// Unknown to the list, the end of the transaction is still seen.
-	conn, err := b.pool.Acquire(t.Context())
+	in := &sqlInput{statement: "commit", timeout: defaultSQLTimeout, maxRows: 1}
+	tx, err := b.begin(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &sqlInput{statement: "commit", timeout: defaultSQLTimeout, maxRows: 1}
-	_, err = b.transact(t.Context(), conn, in, testKey)
-	conn.Release()
+	_, err = b.transact(t.Context(), tx, in, testKey)
+	tx.end()
 	wantFailure(t, err, "bad_input", true, "the statement ended its transaction")
 }
 

@@ -48,7 +48,7 @@ func (b *sqlBundle) node(input string, args ...any) (json.RawMessage, error) {
 		}
 		args[i] = string(raw)
 	}
-	return b.run(b.t.Context(), json.RawMessage(fmt.Sprintf(input, args...)), testKey)
+	return b.run(b.t.Context(), json.RawMessage(fmt.Sprintf(input, args...)), testKey, b.begin)
 }
 
 func (b *sqlBundle) must(input string, args ...any) json.RawMessage {
@@ -332,7 +332,7 @@ func TestSQL_ResultsAreBounded(t *testing.T) {
 	b.must(`{"sql":"select * from generate_series(1,1000) n"}`)
 	for _, tc := range []struct{ input, code, words string }{
 		{`{"sql":"select * from generate_series(1,1001) n"}`, "too_many_rows", "more than 1000 rows; narrow the statement, end it with LIMIT, or raise max_rows (up to 100000)"},
-		{`{"sql":"select * from generate_series(1,100000000) n","max_rows":10}`, "too_many_rows", "more than 10 rows"},
+		{`{"sql":"select * from generate_series(1,1000000) n","max_rows":10}`, "too_many_rows", "more than 10 rows"},
 		{`{"sql":"insert into items select n, 'x' from generate_series(2,20) n returning id","max_rows":10,"write":true}`, "too_many_rows", "more than 10 rows"},
 		{`{"sql":"select repeat('x', 1000000) as x"}`, "too_large", "the first 1 rows take"},
 		{`{"sql":"select repeat('x', 100000) as x from generate_series(1,1000)"}`, "too_large", "the first 10 rows take"},
@@ -361,7 +361,7 @@ func TestSQL_CutOffNodeLeavesNothingRunning(t *testing.T) {
 		waitForQuery(t, b.pool, "pg_sleep(61)", true)
 		cancel(drain)
 	}()
-	_, err := b.run(ctx, json.RawMessage(`{"sql":"select pg_sleep(61)","timeout":120}`), testKey)
+	_, err := b.run(ctx, json.RawMessage(`{"sql":"select pg_sleep(61)","timeout":120}`), testKey, b.begin)
 	if !errors.Is(err, drain) || isFault(err) {
 		t.Fatalf("got %v, want the cause", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/sql"
 )
@@ -71,7 +70,7 @@ func (c *typeCache) keep(table typeTable) {
 }
 
 // lookup returns the types of oids and of the elements of those that are arrays.
-func (c *typeCache) lookup(ctx context.Context, conn *pgxpool.Conn, oids []uint32) (typeTable, error) {
+func (c *typeCache) lookup(ctx context.Context, conn *pgx.Conn, oids []uint32) (typeTable, error) {
 	table, unknown := c.known(oids)
 	if len(unknown) > 0 {
 		found, err := queryTypes(ctx, conn, unknown)
@@ -100,7 +99,7 @@ func (c *typeCache) lookup(ctx context.Context, conn *pgxpool.Conn, oids []uint3
 	return table, nil
 }
 
-func queryTypes(ctx context.Context, conn *pgxpool.Conn, oids []uint32) (typeTable, error) {
+func queryTypes(ctx context.Context, conn *pgx.Conn, oids []uint32) (typeTable, error) {
 	rows, err := conn.Query(ctx, sql.KindsSQLTypes, oids)
 	if err != nil {
 		return nil, fmt.Errorf("look up types: %w", err)
