@@ -33,6 +33,7 @@
 //   - C32, clocks and time zones of clients do not count: TestSession_NowIsTheDatabaseClock.
 //   - C34, nothing waits in SQL: TestNothingWaits_IndexBuildsConcurrently,
 //     TestClaim_LockedRowIsBusy.
+//   - What reaches an owned run is heard at once: TestSession_HearsOfRuns.
 //
 // The package is internal to pgexec: no compatibility is promised.
 package ownership
