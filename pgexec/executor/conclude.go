@@ -116,6 +116,8 @@ func (r *Run) finishCancelled(ctx context.Context) error {
 	return r.end(ctx, runlog.FinishParams{Record: raw, Status: "cancelled", Error: message})
 }
 
+// pause stops the run if nothing has reached it that the decision does not know:
+// a resume or a raised limit that came meanwhile would be lost on a paused run.
 func (r *Run) pause(ctx context.Context) error {
 	control := &pb.Control{
 		Kind:    pb.ControlKind_CONTROL_KIND_PAUSED,
@@ -127,8 +129,12 @@ func (r *Run) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.log.Info("run paused", "reason", r.reason)
-	return r.end(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason})
+	seen := r.seen()
+	err = r.end(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason, Inbox: &seen})
+	if err == nil {
+		r.log.Info("run paused", "reason", r.reason)
+	}
+	return err
 }
 
 // release gives the run back to the queue: with a wake, or, when only kinds

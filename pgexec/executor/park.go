@@ -67,7 +67,7 @@ func (r *Run) park() bool {
 		RunID:  r.claimed.RunID,
 		Owner:  r.x.ReplicaID,
 		Epoch:  r.claimed.Epoch,
-		Inbox:  max(r.inbox.Seen, r.claimed.Inbox),
+		Inbox:  r.seen(),
 		DueUs:  r.nextDueUs(),
 		Reason: r.waitReason(),
 	})
@@ -79,6 +79,9 @@ func (r *Run) park() bool {
 	}
 	return parked
 }
+
+// seen is the version of the run's inbox that its owner knows.
+func (r *Run) seen() int64 { return max(r.inbox.Seen, r.claimed.Inbox) }
 
 // waitReason says for people what the run waits for.
 func (r *Run) waitReason() string {
