@@ -24,7 +24,7 @@ const module = "github.com/pgexec/runtime/"
 // packages of lower layers; one layer's packages do not know each other. A name
 // that ends in "/..." is a tree whose packages may import each other.
 var layers = [][]string{
-	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver"},
+	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver", "internal/doctest"},
 	{"pgexec/graph", "internal/pgtest", "internal/pgserver/bindir"},
 	{"pgexec/runlog", "pgexec/blob"},
 	{"pgexec/ownership", "pgexec/wake", "pgexec/feed"},
@@ -40,7 +40,7 @@ var layers = [][]string{
 var serverUsers = []string{"internal/pgtest", "internal/pgserver/bindir", "cmd/...", "bench/...", "pgexec/pgexectest"}
 
 // testPackages are for tests, so they may reach test libraries.
-var testPackages = []string{"internal/pgtest", "pgexec/pgexectest", "bench/..."}
+var testPackages = []string{"internal/pgtest", "internal/doctest", "pgexec/pgexectest", "bench/..."}
 
 // homes are the only packages that import a library directly.
 var homes = []struct {
