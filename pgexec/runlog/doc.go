@@ -14,7 +14,10 @@
 //   - G2 A log is always seq 1…n, also after a failover that lost commits, and also
 //     when two writers race: TestLog_IsCleanPrefix_G2_C07, TestAppend_LostHeadWritesNothing_G2.
 //   - G3 After a claim commits, no former owner adds a record, single or in a batch:
-//     TestAppend_FormerOwnerIsFenced_G3, TestAppend_ClaimRacesFlush_G3.
+//     TestAppend_FormerOwnerIsFenced_G3, TestAppend_ClaimRacesFlush_G3; nor one that a failover gives its old
+//     head back: TestAppend_SameHeadOfAnotherOwnerIsFenced_G3.
+//   - G5 A callback comes after the commit, once, in the order of the run's appends:
+//     TestAppend_DurableBeforeCallback_G5, TestWriter_EachCallbackOnceWhileItStops.
 //   - A run's finished record and its row change together or not at all:
 //     TestFinish_RecordAndRowTogether_G1; so does the news for its parent: TestFinish_ReachesTheParent_G4.
 //   - No flush waits for a row that another session has locked: TestFinish_WaitsForNoLock.

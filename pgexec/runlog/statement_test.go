@@ -61,7 +61,8 @@ func (b *bundle) ownedRuns(n int) {
 // scansOf executes an append under a generic plan and returns what it scanned, in words.
 func (b *bundle) scansOf(statement string) []string {
 	b.Helper()
-	id := value[string](b, `select run_id from pgexec.run_log limit 1`)
+	// The last one: an index on owner would lead to it only after all others.
+	id := value[string](b, `select run_id from pgexec.run_log order by run_id desc limit 1`)
 	arguments := fmt.Sprintf(`('%s', 1, 'new', 7, 1)`, id)
 	if statement == sql.RunlogAppendMany {
 		arguments = fmt.Sprintf(`('{%s}', '{1}', '{7}', '{1}', '{new}', '{%s}', '{3}', '{newer}')`, id, id)
