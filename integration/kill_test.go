@@ -101,11 +101,11 @@ type insertedRun struct {
 	seed  int64
 }
 
-// insertRuns inserts runs as an application does, with plain SQL, spread over nine tenths of the chaos;
+// insertRuns inserts runs as an application does, with plain SQL, spread over nearly all of the chaos;
 // every tenth is due a little later.
 func insertRuns(ctx context.Context, t *testing.T, pool *pgxpool.Pool, s storm) []insertedRun {
 	rng := rand.New(rand.NewPCG(s.seed, 1))
-	tick := time.NewTicker(s.chaos * 9 / 10 / time.Duration(s.runs))
+	tick := time.NewTicker(s.chaos * 19 / 20 / time.Duration(s.runs))
 	defer tick.Stop()
 	var runs []insertedRun
 	for len(runs) < s.runs {
