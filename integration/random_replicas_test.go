@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
@@ -61,14 +63,24 @@ func (c *crowd) startLocal(rare bool) *localReplica {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	rt, err := pgexec.New(r.pool, c.shop.config(r.host, rare, r.notes, c.log))
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	go func() { r.done <- rt.Run(ctx) }()
+	go func() { r.done <- r.run(ctx, c.shop.config(r.host, rare, r.notes, c.log)) }()
 	return r
+}
+
+// run starts the replica again when a cut of its first connections has ended it, as a platform does.
+func (r *localReplica) run(ctx context.Context, cfg *pgexec.Config) error {
+	for {
+		rt, err := pgexec.New(r.pool, cfg)
+		if err != nil {
+			return err
+		}
+		var ended *pgconn.PgError
+		if err = rt.Run(ctx); !errors.As(err, &ended) || ended.Code != "57P01" { // admin_shutdown
+			return err
+		}
+	}
 }
 
 // drain stops the replica and waits for it.
