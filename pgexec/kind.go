@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/executor"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
 // Kinds is a set of node kinds that a replica can run. It is filled with
@@ -29,10 +30,34 @@ type KindOpts struct {
 	Retry RetryPolicy
 	// Timeout bounds one attempt; its context then ends. Defaults to no bound.
 	Timeout time.Duration
+	// AtMostOnce has nodes of this kind run at most once, and says what becomes
+	// of one that was in flight at a crash. Defaults to running it again.
+	AtMostOnce UnknownOutcome
 	// MaxParallel bounds the nodes of this kind in flight on one replica.
 	// Defaults to no bound but the replica's own.
 	MaxParallel int
 }
+
+// UnknownOutcome is the policy for a node that must not simply run again after
+// a crash. Such a node leaves a mark in the log before its handler is called,
+// which costs one more append. When a replica stopped between mark and record,
+// whether the node took effect is not known.
+type UnknownOutcome int
+
+const (
+	// RunAgain is no policy: the node runs at least once, without a mark.
+	RunAgain UnknownOutcome = iota
+	// UnknownFails: the node fails, with code "outcome_unknown". It never runs
+	// twice, and an error of its handler is not retried either.
+	UnknownFails
+	// UnknownAsks: the node waits for a signal "outcome", addressed to it, with one of
+	// {"output": …}, {"error": "…"} or {"run_again": true}. It never runs
+	// twice unless that says so, and an error of its handler is not retried either.
+	UnknownAsks
+	// UnknownRunsAgain: the node runs again, as another attempt, so that the
+	// handler can tell by [Node.Attempt] that the one before may have taken effect.
+	UnknownRunsAgain
+)
 
 // RetryPolicy says how often and when a failed node is tried again.
 type RetryPolicy struct {
@@ -88,6 +113,8 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 		panic(fmt.Sprintf("pgexec: kind %q has no handler", name))
 	case retry.MaxAttempts < 1 || retry.MinBackoff < 0 || retry.MaxBackoff < retry.MinBackoff:
 		panic(fmt.Sprintf("pgexec: kind %q: retry policy %+v makes no sense", name, retry))
+	case opts.AtMostOnce < RunAgain || opts.AtMostOnce > UnknownRunsAgain:
+		panic(fmt.Sprintf("pgexec: kind %q: AtMostOnce %d is not known", name, opts.AtMostOnce))
 	case opts.Timeout < 0 || opts.MaxParallel < 0:
 		panic(fmt.Sprintf("pgexec: kind %q: Timeout and MaxParallel must not be negative", name))
 	}
@@ -96,6 +123,7 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 		HandlerFunc: erase(k, h),
 		Retry:       executor.RetryPolicy(retry),
 		Timeout:     opts.Timeout,
+		AtMostOnce:  pb.UnknownOutcome(opts.AtMostOnce),
 		MaxParallel: opts.MaxParallel,
 	}
 }

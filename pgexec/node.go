@@ -170,6 +170,8 @@ type SpawnOpts struct {
 	InputRefs bool
 	// Retry overrides the kind's policy for this node, field by field; zero fields leave it to the kind.
 	Retry RetryPolicy
+	// AtMostOnce overrides the kind's; its zero leaves it to the kind.
+	AtMostOnce UnknownOutcome
 }
 
 // NodeRef names a node as a parent.
@@ -195,7 +197,7 @@ func (n *Node) Spawn(kind string, input any, opts *SpawnOpts) NodeRef {
 	if err != nil && n.spawnErr == nil {
 		n.spawnErr = fmt.Errorf("input of spawned %s %q: %w", kind, opts.ID, err)
 	}
-	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs}
+	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs, AtMostOnce: pb.UnknownOutcome(opts.AtMostOnce)}
 	if opts.Join == AllDone {
 		s.Join = pb.Join_JOIN_ALL_DONE
 	}

@@ -46,7 +46,7 @@ var decodeGolden = []struct {
 		Output: jsonPayload(`{"text": "hé", "n": [1, 2.50]}`),
 		Spawned: []*pb.NodeSpec{
 			{Id: "t-1", Kind: "tool", Input: jsonPayload(`{"$ref": "a#"}`), InputRefs: true},
-			{Id: "j", Kind: "join", Parents: []string{"t-1", "turn-2"}, Join: pb.Join_JOIN_ALL_DONE, Retry: &pb.RetryPolicy{MaxAttempts: 3, MinBackoffUs: 1000, MaxBackoffUs: 60_000_000}},
+			{Id: "j", Kind: "join", Parents: []string{"t-1", "turn-2"}, Join: pb.Join_JOIN_ALL_DONE, Retry: &pb.RetryPolicy{MaxAttempts: 3, MinBackoffUs: 1000, MaxBackoffUs: 60_000_000}, AtMostOnce: pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK},
 		},
 		Final: true, Attempt: 2, StartedUs: piDay, FinishedUs: piDay + 1_000_000,
 		Usage: &pb.Usage{InputTokens: 1200, OutputTokens: 34, CostNanoUsd: 5_600_000_000_000}, ReplicaId: 2147483647,
@@ -54,7 +54,7 @@ var decodeGolden = []struct {
 		"output": {"text": "hé", "n": [1, 2.50]},
 		"spawned": [{"id": "t-1", "kind": "tool", "input": {"$ref": "a#"}, "input_refs": true},
 			{"id": "j", "kind": "join", "parents": ["t-1", "turn-2"], "join": "all_done",
-				"retry": {"max_attempts": 3, "min_backoff_us": 1000, "max_backoff_us": 60000000}}],
+				"retry": {"max_attempts": 3, "min_backoff_us": 1000, "max_backoff_us": 60000000}, "at_most_once": "ask"}],
 		"final": true, "attempt": 2, "started_at": "2026-03-14T15:09:26.535897Z", "finished_at": "2026-03-14T15:09:27.535897Z",
 		"usage": {"input_tokens": 1200, "output_tokens": 34, "cost_nano_usd": 5600000000000}, "replica_id": 2147483647}}`},
 	{"failed node", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{
@@ -86,12 +86,8 @@ var decodeGolden = []struct {
 		`{"started": {"node_id": "n", "attempt": 1, "at": "2026-03-14T15:09:26.535897Z", "replica_id": 9}}`,
 	},
 	{
-		"signal", &pb.Record{Body: &pb.Record_Signal{Signal: &pb.Signal{SignalId: 5, Name: "go", Payload: jsonPayload("[true]"), NodeId: "n", AtUs: piDay}}},
-		`{"signal": {"signal_id": 5, "name": "go", "payload": [true], "node_id": "n", "at": "2026-03-14T15:09:26.535897Z"}}`,
-	},
-	{
-		"control", &pb.Record{Body: &pb.Record_Control{Control: &pb.Control{Kind: pb.ControlKind_CONTROL_KIND_LIMIT_CHANGED, Reason: "r", AtUs: piDay, NodeIds: []string{"a", "b"}}}},
-		`{"control": {"kind": "limit_changed", "reason": "r", "at": "2026-03-14T15:09:26.535897Z", "node_ids": ["a", "b"]}}`,
+		"control", &pb.Record{Body: &pb.Record_Control{Control: &pb.Control{Kind: pb.ControlKind_CONTROL_KIND_RETRIED, Reason: "r", AtUs: piDay, NodeIds: []string{"a", "b"}}}},
+		`{"control": {"kind": "retried", "reason": "r", "at": "2026-03-14T15:09:26.535897Z", "node_ids": ["a", "b"]}}`,
 	},
 	{
 		"finished", &pb.Record{Body: &pb.Record_Finished{Finished: &pb.Finished{Status: pb.RunStatus_RUN_STATUS_FAILED, ResultSeq: 4, Error: &pb.Error{Message: "m"}, ErrorNodeId: "n", AtUs: piDay}}},

@@ -42,6 +42,10 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 		return
 	}
 	defer r.x.release(n.Kind)
+	if r.atMostOnce(n) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && !r.leaveMark(n) {
+		a.aborted = true
+		return
+	}
 	kind := r.x.Kinds[n.Kind]
 	ctx, cancel := r.ctx, context.CancelFunc(func() {})
 	if kind.Timeout > 0 {

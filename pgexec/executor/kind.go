@@ -21,6 +21,8 @@ type Kind struct {
 	Retry       RetryPolicy
 	// Timeout bounds one attempt; 0 means no bound.
 	Timeout time.Duration
+	// AtMostOnce, if specified, has nodes of this kind run at most once.
+	AtMostOnce pb.UnknownOutcome
 	// MaxParallel bounds the attempts of this kind that run at once on one
 	// replica; 0 means no bound of its own.
 	MaxParallel int
@@ -95,6 +97,8 @@ type Spawn struct {
 	InputRefs bool
 	// Retry overrides the kind's policy; nil leaves all to the kind.
 	Retry *pb.RetryPolicy
+	// AtMostOnce overrides the kind's; unspecified leaves it to the kind.
+	AtMostOnce pb.UnknownOutcome
 }
 
 // Parent names a parent: another successor of the same result by its position

@@ -88,7 +88,12 @@ func (r *Run) waitReason() string {
 	const most = 5
 	var parts []string
 	for _, n := range slices.SortedFunc(maps.Keys(r.waits), byID) {
-		switch w := r.waits[n]; n.Kind {
+		w := r.waits[n]
+		if w.asks {
+			parts = append(parts, fmt.Sprintf("the outcome of %s is unknown: a signal %q to it settles that", n.ID, SignalOutcome))
+			continue
+		}
+		switch n.Kind {
 		case KindSleep:
 			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
 		case KindSignal:

@@ -62,7 +62,7 @@ func (r *Run) txFailed(a *attempt, err error) {
 
 func (r *Run) recordFailure(a *attempt) {
 	policy, made := r.x.Kinds[a.node.Kind].Retry.override(a.node.Retry), a.node.Attempts+1
-	if a.failure.Permanent || int(made) >= policy.MaxAttempts {
+	if a.failure.Permanent || int(made) >= policy.MaxAttempts || r.neverTwice(a.node) {
 		r.recordPermanent(a, a.failure)
 		return
 	}
@@ -127,7 +127,7 @@ func (r *Run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
 	}
 	specs := make([]*pb.NodeSpec, len(spawns))
 	for i, s := range spawns {
-		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry}
+		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry, AtMostOnce: s.AtMostOnce}
 		for _, p := range s.Parents {
 			id := p.ID
 			if id == "" {

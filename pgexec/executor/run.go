@@ -55,6 +55,7 @@ type Run struct {
 	foreign     []*graph.Node // ready, of kinds this replica does not have
 	timers      map[*graph.Node]*time.Timer
 	waits       map[*graph.Node]*wait
+	marks       map[*graph.Node]*mark // of at-most-once nodes, on the way to the log
 	inFlight    int
 	unconfirmed int // records sent to the log whose commit is not known yet
 	busy        int // statements in the background
@@ -88,6 +89,7 @@ type event struct {
 	due      *graph.Node // a backoff or a wait is over
 	inbox    *wake.Inbox // a look came back
 	childOf  *wait       // a child was started, or was not
+	mark     *mark       // an at-most-once node is about to start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
 	err      error       // with appended, inbox, childOf
@@ -104,6 +106,7 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 		mail:    newMailbox[event](),
 		timers:  make(map[*graph.Node]*time.Timer),
 		waits:   make(map[*graph.Node]*wait),
+		marks:   make(map[*graph.Node]*mark),
 		taken:   make(map[int64]bool),
 		limits:  claimed.Limits,
 	}
@@ -212,6 +215,8 @@ func (r *Run) handle(e event) {
 	case e.childOf != nil:
 		r.busy--
 		r.childStarted(e.childOf, e.err)
+	case e.mark != nil:
+		r.appendMark(e.mark)
 	case e.poke != nil:
 		r.poked(*e.poke)
 	case e.linger:
@@ -263,11 +268,16 @@ func (r *Run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 	case failing && !now && !r.draining: // a node in flight attached a successor that handles the failure
 		r.launchCtx, r.stopLaunch = context.WithCancel(r.ctx)
 	}
+	if started := rec.GetStarted(); started != nil {
+		r.marked(r.g.Node(graph.NodeID(started.NodeId)))
+	}
 	if failed := rec.GetAttemptFailed(); failed != nil {
-		ready = append(ready, r.g.Node(graph.NodeID(failed.NodeId)))
+		n := r.g.Node(graph.NodeID(failed.NodeId))
+		r.forget(n, failed.SignalId)
+		ready = append(ready, n)
 	}
 	if node := rec.GetNode(); node != nil {
-		r.forget(r.g.Node(graph.NodeID(node.Id)), node)
+		r.forget(r.g.Node(graph.NodeID(node.Id)), node.SignalId)
 	}
 	r.enqueue(ready)
 }
@@ -282,6 +292,8 @@ func (r *Run) enqueue(ready []*graph.Node) {
 			r.beginWait(n)
 		case r.x.Kinds[n.Kind] == nil:
 			r.foreign = append(r.foreign, n)
+		case r.inDoubt(n):
+			r.doubt(n)
 		case left > 0:
 			r.timers[n] = r.after(left, n)
 		default:

@@ -75,9 +75,14 @@ type wait struct {
 	timer  *time.Timer
 	signal signalInput  // of a signal node
 	child  runlog.RunID // of a run node
+	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
+	asks bool
 	// ending: its record is on the way to the log.
 	ending bool
 }
+
+// takesSignal reports whether a signal ends the wait.
+func (w *wait) takesSignal() bool { return w.asks || w.node.Kind == KindSignal }
 
 // beginWait starts a wait; bad input fails the node at once.
 func (r *Run) beginWait(n *graph.Node) {
@@ -175,7 +180,7 @@ func (r *Run) timeOut(w *wait) {
 // waits began and the signals were sent.
 func (r *Run) matchAll() {
 	for _, n := range r.g.Frontier() {
-		if w := r.waits[n]; w != nil && n.Kind == KindSignal && !w.ending {
+		if w := r.waits[n]; w != nil && w.takesSignal() && !w.ending {
 			r.match(w)
 		}
 	}
@@ -193,6 +198,10 @@ func (r *Run) match(w *wait) bool {
 			continue
 		}
 		r.taken[s.ID] = true
+		if w.asks {
+			r.settleDoubt(w, s)
+			return true
+		}
 		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
 		return true
 	}
@@ -225,7 +234,7 @@ func (r *Run) appendWait(w *wait, end *pb.Node) error {
 }
 
 // forget drops a wait whose record committed.
-func (r *Run) forget(n *graph.Node, rec *pb.Node) {
+func (r *Run) forget(n *graph.Node, signalID int64) {
 	w := r.waits[n]
 	if w == nil {
 		return
@@ -234,8 +243,8 @@ func (r *Run) forget(n *graph.Node, rec *pb.Node) {
 		w.timer.Stop()
 	}
 	delete(r.waits, n)
-	if id := rec.GetSignalId(); id != 0 {
-		r.consumed = append(r.consumed, id)
+	if signalID != 0 {
+		r.consumed = append(r.consumed, signalID)
 	}
 }
 

@@ -27,10 +27,6 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 		err = g.applyAttemptFailed(seq, body.AttemptFailed)
 	case *pb.Record_Started:
 		err = g.applyStarted(seq, body.Started)
-	case *pb.Record_Signal:
-		if id := body.Signal.GetNodeId(); id != "" {
-			_, err = g.running(seq, "signal", id)
-		}
 	case *pb.Record_Control:
 		err = g.applyControl(seq, body.Control)
 	case *pb.Record_Finished:
@@ -78,9 +74,17 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s: attempt %d follows attempt %d",
 			quoteID(n.ID), rec.GetAttempt(), n.Attempts)}
 	}
+	if g.Consumed(rec.GetSignalId()) {
+		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s consumes signal %d again", quoteID(n.ID), rec.GetSignalId())}
+	}
 	n.Attempts = rec.GetAttempt()
 	n.NotBefore = rec.GetNotBeforeUs()
-	g.deaths = 0
+	if id := rec.GetSignalId(); id != 0 {
+		g.consumed[id] = struct{}{}
+	}
+	if rec.GetError().GetCode() != CodeOutcomeUnknown {
+		g.deaths = 0 // a death alone is no progress
+	}
 	return nil
 }
 
@@ -142,7 +146,7 @@ func (g *Graph) spawn(by *Node, specs []*pb.NodeSpec) {
 	for i, spec := range specs {
 		n := &added[i]
 		n.ID, n.Kind, n.Join = NodeID(spec.GetId()), spec.GetKind(), spec.GetJoin()
-		n.Input, n.InputRefs, n.Retry = spec.GetInput(), spec.GetInputRefs(), spec.GetRetry()
+		n.Input, n.InputRefs, n.Retry, n.AtMostOnce = spec.GetInput(), spec.GetInputRefs(), spec.GetRetry(), spec.GetAtMostOnce()
 		g.nodes[n.ID] = n
 		g.noteID(n.ID, n.Kind)
 	}

@@ -32,6 +32,10 @@ const (
 	StatusSkipped
 )
 
+// CodeOutcomeUnknown is the code of the error of an at-most-once node that was in
+// flight at a crash.
+const CodeOutcomeUnknown = "outcome_unknown"
+
 var statusNames = [...]string{
 	StatusWaiting:        "waiting",
 	StatusReady:          "ready",
@@ -87,6 +91,8 @@ type Node struct {
 	InputRefs bool
 	// Retry overrides the kind's policy; nil leaves all to the kind.
 	Retry *pb.RetryPolicy
+	// AtMostOnce, if specified, has the node run at most once.
+	AtMostOnce pb.UnknownOutcome
 	// Parents is empty only for the root. A skipped node may have parents that are not done.
 	Parents []*Node
 

@@ -104,15 +104,13 @@ func (p *program) apply(rec *pb.Record) {
 // noise applies a record that ends no node.
 func (p *program) noise(free []*Node) {
 	n := rapid.SampledFrom(free).Draw(p.t, "noisy")
-	switch rapid.IntRange(0, 4).Draw(p.t, "what") {
+	switch rapid.IntRange(0, 3).Draw(p.t, "what") {
 	case 0:
 		p.apply(attemptFailed(n.ID, n.Attempts+1))
 	case 1:
 		p.apply(claim(rapid.Int32Range(0, 1).Draw(p.t, "dead")))
 	case 2:
 		p.apply(&pb.Record{Body: &pb.Record_Started{Started: &pb.Started{NodeId: string(n.ID), Attempt: n.Attempts + 1}}})
-	case 3:
-		p.apply(&pb.Record{Body: &pb.Record_Signal{Signal: &pb.Signal{NodeId: string(n.ID)}}})
 	default:
 		p.apply(control(rapid.SampledFrom([]pb.ControlKind{
 			pb.ControlKind_CONTROL_KIND_PAUSED, pb.ControlKind_CONTROL_KIND_RESUMED,

@@ -34,8 +34,6 @@ func nodeID(rec *pb.Record) string {
 		return body.AttemptFailed.GetNodeId()
 	case *pb.Record_Started:
 		return body.Started.GetNodeId()
-	case *pb.Record_Signal:
-		return body.Signal.GetNodeId()
 	case *pb.Record_Finished:
 		return body.Finished.GetErrorNodeId()
 	}

@@ -33,7 +33,6 @@ func TestEncode_TooLarge_C22(t *testing.T) {
 	}
 	for name, rec := range map[string]*pb.Record{
 		"fetch-3": {Body: &pb.Record_Node{Node: &pb.Node{Id: "fetch-3", Output: payload(runlog.MaxRecordBytes)}}},
-		"wait-1":  {Body: &pb.Record_Signal{Signal: &pb.Signal{NodeId: "wait-1", Payload: payload(runlog.MaxRecordBytes)}}},
 		"tool-2": {Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{
 			NodeId: "tool-2", Error: &pb.Error{Message: strings.Repeat("x", runlog.MaxRecordBytes)},
 		}}},

@@ -91,21 +91,20 @@ declare
   -- j JSON text, e enum, m message; repeated ones are capitals.
   fields constant text[] := case message
     when 'Record' then '{{node,m,Node},{claim,m,Claim},{attempt_failed,m,AttemptFailed},{started,m,Started},
-      {signal,m,Signal},{control,m,Control},{finished,m,Finished}}'::text[]
+      {NULL,NULL,NULL},{control,m,Control},{finished,m,Finished}}'::text[]
     when 'Node' then '{{id,s,-},{kind,s,-},{parents,S,-},{status,e,"succeeded,failed,outcome_unknown,cancelled"},
       {output,m,Payload},{spawned,M,NodeSpec},{final,b,-},{error,m,Error},{attempt,i,-},{started_at,t,-},
       {finished_at,t,-},{usage,m,Usage},{replica_id,i,-},{signal_id,i,-},{child_run_id,s,-}}'::text[]
     when 'Payload' then '{{json,j,-},{message,m,TypedMessage},{blob,m,Blob}}'::text[]
     when 'NodeSpec' then '{{id,s,-},{kind,s,-},{parents,S,-},{join,e,all_done},{input,m,Payload},{input_refs,b,-},
-      {retry,m,RetryPolicy}}'::text[]
+      {retry,m,RetryPolicy},{at_most_once,e,"fail,ask,run_again"}}'::text[]
     when 'Usage' then '{{input_tokens,i,-},{output_tokens,i,-},{cost_nano_usd,i,-}}'::text[]
     when 'Claim' then '{{replica_id,i,-},{epoch,i,-},{at,t,-},{host,s,-},{dead_replica_id,i,-}}'::text[]
     when 'Error' then '{{message,s,-},{code,s,-},{stack,s,-},{permanent,b,-}}'::text[]
     when 'AttemptFailed' then '{{node_id,s,-},{attempt,i,-},{error,m,Error},{not_before,t,-},{started_at,t,-},
-      {finished_at,t,-},{replica_id,i,-}}'::text[]
+      {finished_at,t,-},{replica_id,i,-},{signal_id,i,-}}'::text[]
     when 'Started' then '{{node_id,s,-},{attempt,i,-},{at,t,-},{replica_id,i,-}}'::text[]
-    when 'Signal' then '{{signal_id,i,-},{name,s,-},{payload,m,Payload},{node_id,s,-},{at,t,-}}'::text[]
-    when 'Control' then '{{kind,e,"paused,resumed,retried,cancelled,limit_changed"},{reason,s,-},{at,t,-},{node_ids,S,-}}'::text[]
+    when 'Control' then '{{kind,e,"paused,resumed,retried"},{reason,s,-},{at,t,-},{node_ids,S,-}}'::text[]
     when 'Finished' then '{{status,e,"succeeded,failed,cancelled"},{result_seq,i,-},{error,m,Error},{error_node_id,s,-},{at,t,-}}'::text[]
     when 'RetryPolicy' then '{{max_attempts,i,-},{min_backoff_us,i,-},{max_backoff_us,i,-}}'::text[]
     when 'Blob' then '{{url,s,-},{size,i,-},{sha256,x,-},{media_type,s,-}}'::text[]

@@ -84,6 +84,62 @@ func (NodeStatus) EnumDescriptor() ([]byte, []int) {
 	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{0}
 }
 
+// UnknownOutcome says what becomes of an at-most-once node that was in flight at a crash.
+type UnknownOutcome int32
+
+const (
+	UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED UnknownOutcome = 0
+	// It fails, as outcome unknown.
+	UnknownOutcome_UNKNOWN_OUTCOME_FAIL UnknownOutcome = 1
+	// It waits for a signal "outcome" that settles it.
+	UnknownOutcome_UNKNOWN_OUTCOME_ASK UnknownOutcome = 2
+	// It runs again: the mark is for people to see only.
+	UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN UnknownOutcome = 3
+)
+
+// Enum value maps for UnknownOutcome.
+var (
+	UnknownOutcome_name = map[int32]string{
+		0: "UNKNOWN_OUTCOME_UNSPECIFIED",
+		1: "UNKNOWN_OUTCOME_FAIL",
+		2: "UNKNOWN_OUTCOME_ASK",
+		3: "UNKNOWN_OUTCOME_RUN_AGAIN",
+	}
+	UnknownOutcome_value = map[string]int32{
+		"UNKNOWN_OUTCOME_UNSPECIFIED": 0,
+		"UNKNOWN_OUTCOME_FAIL":        1,
+		"UNKNOWN_OUTCOME_ASK":         2,
+		"UNKNOWN_OUTCOME_RUN_AGAIN":   3,
+	}
+)
+
+func (x UnknownOutcome) Enum() *UnknownOutcome {
+	p := new(UnknownOutcome)
+	*p = x
+	return p
+}
+
+func (x UnknownOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UnknownOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_pgexec_v1_record_proto_enumTypes[1].Descriptor()
+}
+
+func (UnknownOutcome) Type() protoreflect.EnumType {
+	return &file_pgexec_v1_record_proto_enumTypes[1]
+}
+
+func (x UnknownOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UnknownOutcome.Descriptor instead.
+func (UnknownOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{1}
+}
+
 // Join says what a node needs of its parents before it is ready.
 type Join int32
 
@@ -117,11 +173,11 @@ func (x Join) String() string {
 }
 
 func (Join) Descriptor() protoreflect.EnumDescriptor {
-	return file_pgexec_v1_record_proto_enumTypes[1].Descriptor()
+	return file_pgexec_v1_record_proto_enumTypes[2].Descriptor()
 }
 
 func (Join) Type() protoreflect.EnumType {
-	return &file_pgexec_v1_record_proto_enumTypes[1]
+	return &file_pgexec_v1_record_proto_enumTypes[2]
 }
 
 func (x Join) Number() protoreflect.EnumNumber {
@@ -130,18 +186,16 @@ func (x Join) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Join.Descriptor instead.
 func (Join) EnumDescriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{1}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{2}
 }
 
 type ControlKind int32
 
 const (
-	ControlKind_CONTROL_KIND_UNSPECIFIED   ControlKind = 0
-	ControlKind_CONTROL_KIND_PAUSED        ControlKind = 1
-	ControlKind_CONTROL_KIND_RESUMED       ControlKind = 2
-	ControlKind_CONTROL_KIND_RETRIED       ControlKind = 3
-	ControlKind_CONTROL_KIND_CANCELLED     ControlKind = 4
-	ControlKind_CONTROL_KIND_LIMIT_CHANGED ControlKind = 5
+	ControlKind_CONTROL_KIND_UNSPECIFIED ControlKind = 0
+	ControlKind_CONTROL_KIND_PAUSED      ControlKind = 1
+	ControlKind_CONTROL_KIND_RESUMED     ControlKind = 2
+	ControlKind_CONTROL_KIND_RETRIED     ControlKind = 3
 )
 
 // Enum value maps for ControlKind.
@@ -151,16 +205,12 @@ var (
 		1: "CONTROL_KIND_PAUSED",
 		2: "CONTROL_KIND_RESUMED",
 		3: "CONTROL_KIND_RETRIED",
-		4: "CONTROL_KIND_CANCELLED",
-		5: "CONTROL_KIND_LIMIT_CHANGED",
 	}
 	ControlKind_value = map[string]int32{
-		"CONTROL_KIND_UNSPECIFIED":   0,
-		"CONTROL_KIND_PAUSED":        1,
-		"CONTROL_KIND_RESUMED":       2,
-		"CONTROL_KIND_RETRIED":       3,
-		"CONTROL_KIND_CANCELLED":     4,
-		"CONTROL_KIND_LIMIT_CHANGED": 5,
+		"CONTROL_KIND_UNSPECIFIED": 0,
+		"CONTROL_KIND_PAUSED":      1,
+		"CONTROL_KIND_RESUMED":     2,
+		"CONTROL_KIND_RETRIED":     3,
 	}
 )
 
@@ -175,11 +225,11 @@ func (x ControlKind) String() string {
 }
 
 func (ControlKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_pgexec_v1_record_proto_enumTypes[2].Descriptor()
+	return file_pgexec_v1_record_proto_enumTypes[3].Descriptor()
 }
 
 func (ControlKind) Type() protoreflect.EnumType {
-	return &file_pgexec_v1_record_proto_enumTypes[2]
+	return &file_pgexec_v1_record_proto_enumTypes[3]
 }
 
 func (x ControlKind) Number() protoreflect.EnumNumber {
@@ -188,7 +238,7 @@ func (x ControlKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ControlKind.Descriptor instead.
 func (ControlKind) EnumDescriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 type RunStatus int32
@@ -227,11 +277,11 @@ func (x RunStatus) String() string {
 }
 
 func (RunStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_pgexec_v1_record_proto_enumTypes[3].Descriptor()
+	return file_pgexec_v1_record_proto_enumTypes[4].Descriptor()
 }
 
 func (RunStatus) Type() protoreflect.EnumType {
-	return &file_pgexec_v1_record_proto_enumTypes[3]
+	return &file_pgexec_v1_record_proto_enumTypes[4]
 }
 
 func (x RunStatus) Number() protoreflect.EnumNumber {
@@ -240,7 +290,7 @@ func (x RunStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RunStatus.Descriptor instead.
 func (RunStatus) EnumDescriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 // Record is one immutable entry of a run's log.
@@ -252,7 +302,6 @@ type Record struct {
 	//	*Record_Claim
 	//	*Record_AttemptFailed
 	//	*Record_Started
-	//	*Record_Signal
 	//	*Record_Control
 	//	*Record_Finished
 	Body          isRecord_Body `protobuf_oneof:"body"`
@@ -333,15 +382,6 @@ func (x *Record) GetStarted() *Started {
 	return nil
 }
 
-func (x *Record) GetSignal() *Signal {
-	if x != nil {
-		if x, ok := x.Body.(*Record_Signal); ok {
-			return x.Signal
-		}
-	}
-	return nil
-}
-
 func (x *Record) GetControl() *Control {
 	if x != nil {
 		if x, ok := x.Body.(*Record_Control); ok {
@@ -380,10 +420,6 @@ type Record_Started struct {
 	Started *Started `protobuf:"bytes,4,opt,name=started,proto3,oneof"`
 }
 
-type Record_Signal struct {
-	Signal *Signal `protobuf:"bytes,5,opt,name=signal,proto3,oneof"`
-}
-
 type Record_Control struct {
 	Control *Control `protobuf:"bytes,6,opt,name=control,proto3,oneof"`
 }
@@ -399,8 +435,6 @@ func (*Record_Claim) isRecord_Body() {}
 func (*Record_AttemptFailed) isRecord_Body() {}
 
 func (*Record_Started) isRecord_Body() {}
-
-func (*Record_Signal) isRecord_Body() {}
 
 func (*Record_Control) isRecord_Body() {}
 
@@ -582,7 +616,9 @@ type NodeSpec struct {
 	// value in the output of that ancestor.
 	InputRefs bool `protobuf:"varint,6,opt,name=input_refs,json=inputRefs,proto3" json:"input_refs,omitempty"`
 	// Overrides the kind's policy, field by field.
-	Retry         *RetryPolicy `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *RetryPolicy `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
+	// The node is run at most once, and this becomes of it if it was in flight at a crash; unspecified leaves it to the kind.
+	AtMostOnce    UnknownOutcome `protobuf:"varint,8,opt,name=at_most_once,json=atMostOnce,proto3,enum=pgexec.v1.UnknownOutcome" json:"at_most_once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -664,6 +700,13 @@ func (x *NodeSpec) GetRetry() *RetryPolicy {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *NodeSpec) GetAtMostOnce() UnknownOutcome {
+	if x != nil {
+		return x.AtMostOnce
+	}
+	return UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED
 }
 
 // RetryPolicy says how often and when a failed attempt is made again; a field that is 0 leaves it to the kind.
@@ -1169,10 +1212,12 @@ type AttemptFailed struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Error   *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// The next attempt starts no earlier than this.
-	NotBeforeUs   int64 `protobuf:"varint,4,opt,name=not_before_us,json=notBeforeUs,proto3" json:"not_before_us,omitempty"`
-	StartedUs     int64 `protobuf:"varint,5,opt,name=started_us,json=startedUs,proto3" json:"started_us,omitempty"`
-	FinishedUs    int64 `protobuf:"varint,6,opt,name=finished_us,json=finishedUs,proto3" json:"finished_us,omitempty"`
-	ReplicaId     int32 `protobuf:"varint,7,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	NotBeforeUs int64 `protobuf:"varint,4,opt,name=not_before_us,json=notBeforeUs,proto3" json:"not_before_us,omitempty"`
+	StartedUs   int64 `protobuf:"varint,5,opt,name=started_us,json=startedUs,proto3" json:"started_us,omitempty"`
+	FinishedUs  int64 `protobuf:"varint,6,opt,name=finished_us,json=finishedUs,proto3" json:"finished_us,omitempty"`
+	ReplicaId   int32 `protobuf:"varint,7,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	// The signal that settled an unknown outcome this way; 0 for none.
+	SignalId      int64 `protobuf:"varint,8,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1256,6 +1301,13 @@ func (x *AttemptFailed) GetReplicaId() int32 {
 	return 0
 }
 
+func (x *AttemptFailed) GetSignalId() int64 {
+	if x != nil {
+		return x.SignalId
+	}
+	return 0
+}
+
 // Started is the mark an at-most-once node leaves before its handler is called.
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1325,84 +1377,6 @@ func (x *Started) GetReplicaId() int32 {
 	return 0
 }
 
-// Signal is a message from outside that the run has consumed.
-type Signal struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	SignalId int64                  `protobuf:"varint,1,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
-	Name     string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Payload  *Payload               `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
-	// The waiting node that consumed it.
-	NodeId        string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	AtUs          int64  `protobuf:"varint,5,opt,name=at_us,json=atUs,proto3" json:"at_us,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Signal) Reset() {
-	*x = Signal{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Signal) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Signal) ProtoMessage() {}
-
-func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Signal.ProtoReflect.Descriptor instead.
-func (*Signal) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Signal) GetSignalId() int64 {
-	if x != nil {
-		return x.SignalId
-	}
-	return 0
-}
-
-func (x *Signal) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Signal) GetPayload() *Payload {
-	if x != nil {
-		return x.Payload
-	}
-	return nil
-}
-
-func (x *Signal) GetNodeId() string {
-	if x != nil {
-		return x.NodeId
-	}
-	return ""
-}
-
-func (x *Signal) GetAtUs() int64 {
-	if x != nil {
-		return x.AtUs
-	}
-	return 0
-}
-
 // Control is a decision about the run that a person or a limit made.
 type Control struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1417,7 +1391,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[13]
+	mi := &file_pgexec_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1403,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[13]
+	mi := &file_pgexec_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1416,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Control) GetKind() ControlKind {
@@ -1489,7 +1463,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_pgexec_v1_record_proto_msgTypes[14]
+	mi := &file_pgexec_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1475,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_pgexec_v1_record_proto_msgTypes[14]
+	mi := &file_pgexec_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1488,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_pgexec_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Finished) GetStatus() RunStatus {
@@ -1556,16 +1530,15 @@ var File_pgexec_v1_record_proto protoreflect.FileDescriptor
 
 const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x16pgexec/v1/record.proto\x12\tpgexec.v1\"\xe4\x02\n" +
+	"\x16pgexec/v1/record.proto\x12\tpgexec.v1\"\xbd\x02\n" +
 	"\x06Record\x12%\n" +
 	"\x04node\x18\x01 \x01(\v2\x0f.pgexec.v1.NodeH\x00R\x04node\x12(\n" +
 	"\x05claim\x18\x02 \x01(\v2\x10.pgexec.v1.ClaimH\x00R\x05claim\x12A\n" +
 	"\x0eattempt_failed\x18\x03 \x01(\v2\x18.pgexec.v1.AttemptFailedH\x00R\rattemptFailed\x12.\n" +
-	"\astarted\x18\x04 \x01(\v2\x12.pgexec.v1.StartedH\x00R\astarted\x12+\n" +
-	"\x06signal\x18\x05 \x01(\v2\x11.pgexec.v1.SignalH\x00R\x06signal\x12.\n" +
+	"\astarted\x18\x04 \x01(\v2\x12.pgexec.v1.StartedH\x00R\astarted\x12.\n" +
 	"\acontrol\x18\x06 \x01(\v2\x12.pgexec.v1.ControlH\x00R\acontrol\x121\n" +
 	"\bfinished\x18\a \x01(\v2\x13.pgexec.v1.FinishedH\x00R\bfinishedB\x06\n" +
-	"\x04body\"\xec\x03\n" +
+	"\x04bodyJ\x04\b\x05\x10\x06\"\xec\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1586,7 +1559,7 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"replica_id\x18\r \x01(\x05R\treplicaId\x12\x1b\n" +
 	"\tsignal_id\x18\x0e \x01(\x03R\bsignalId\x12 \n" +
 	"\fchild_run_id\x18\x0f \x01(\tR\n" +
-	"childRunId\"\xe4\x01\n" +
+	"childRunId\"\xa1\x02\n" +
 	"\bNodeSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1595,7 +1568,9 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x05input\x18\x05 \x01(\v2\x12.pgexec.v1.PayloadR\x05input\x12\x1d\n" +
 	"\n" +
 	"input_refs\x18\x06 \x01(\bR\tinputRefs\x12,\n" +
-	"\x05retry\x18\a \x01(\v2\x16.pgexec.v1.RetryPolicyR\x05retry\"|\n" +
+	"\x05retry\x18\a \x01(\v2\x16.pgexec.v1.RetryPolicyR\x05retry\x12;\n" +
+	"\fat_most_once\x18\b \x01(\x0e2\x19.pgexec.v1.UnknownOutcomeR\n" +
+	"atMostOnce\"|\n" +
 	"\vRetryPolicy\x12!\n" +
 	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x12$\n" +
 	"\x0emin_backoff_us\x18\x02 \x01(\x03R\fminBackoffUs\x12$\n" +
@@ -1629,7 +1604,7 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x13\n" +
 	"\x05at_us\x18\x03 \x01(\x03R\x04atUs\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12&\n" +
-	"\x0fdead_replica_id\x18\x05 \x01(\x05R\rdeadReplicaId\"\xed\x01\n" +
+	"\x0fdead_replica_id\x18\x05 \x01(\x05R\rdeadReplicaId\"\x8a\x02\n" +
 	"\rAttemptFailed\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12&\n" +
@@ -1640,19 +1615,14 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\vfinished_us\x18\x06 \x01(\x03R\n" +
 	"finishedUs\x12\x1d\n" +
 	"\n" +
-	"replica_id\x18\a \x01(\x05R\treplicaId\"p\n" +
+	"replica_id\x18\a \x01(\x05R\treplicaId\x12\x1b\n" +
+	"\tsignal_id\x18\b \x01(\x03R\bsignalId\"p\n" +
 	"\aStarted\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x13\n" +
 	"\x05at_us\x18\x03 \x01(\x03R\x04atUs\x12\x1d\n" +
 	"\n" +
-	"replica_id\x18\x04 \x01(\x05R\treplicaId\"\x95\x01\n" +
-	"\x06Signal\x12\x1b\n" +
-	"\tsignal_id\x18\x01 \x01(\x03R\bsignalId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12,\n" +
-	"\apayload\x18\x03 \x01(\v2\x12.pgexec.v1.PayloadR\apayload\x12\x17\n" +
-	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x13\n" +
-	"\x05at_us\x18\x05 \x01(\x03R\x04atUs\"}\n" +
+	"replica_id\x18\x04 \x01(\x05R\treplicaId\"}\n" +
 	"\aControl\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.pgexec.v1.ControlKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x13\n" +
@@ -1671,17 +1641,20 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x15NODE_STATUS_SUCCEEDED\x10\x01\x12\x16\n" +
 	"\x12NODE_STATUS_FAILED\x10\x02\x12\x1f\n" +
 	"\x1bNODE_STATUS_OUTCOME_UNKNOWN\x10\x03\x12\x19\n" +
-	"\x15NODE_STATUS_CANCELLED\x10\x04*1\n" +
+	"\x15NODE_STATUS_CANCELLED\x10\x04*\x83\x01\n" +
+	"\x0eUnknownOutcome\x12\x1f\n" +
+	"\x1bUNKNOWN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14UNKNOWN_OUTCOME_FAIL\x10\x01\x12\x17\n" +
+	"\x13UNKNOWN_OUTCOME_ASK\x10\x02\x12\x1d\n" +
+	"\x19UNKNOWN_OUTCOME_RUN_AGAIN\x10\x03*1\n" +
 	"\x04Join\x12\x16\n" +
 	"\x12JOIN_ALL_SUCCEEDED\x10\x00\x12\x11\n" +
-	"\rJOIN_ALL_DONE\x10\x01*\xb4\x01\n" +
+	"\rJOIN_ALL_DONE\x10\x01*x\n" +
 	"\vControlKind\x12\x1c\n" +
 	"\x18CONTROL_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CONTROL_KIND_PAUSED\x10\x01\x12\x18\n" +
 	"\x14CONTROL_KIND_RESUMED\x10\x02\x12\x18\n" +
-	"\x14CONTROL_KIND_RETRIED\x10\x03\x12\x1a\n" +
-	"\x16CONTROL_KIND_CANCELLED\x10\x04\x12\x1e\n" +
-	"\x1aCONTROL_KIND_LIMIT_CHANGED\x10\x05*r\n" +
+	"\x14CONTROL_KIND_RETRIED\x10\x03*r\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14RUN_STATUS_SUCCEEDED\x10\x01\x12\x15\n" +
@@ -1700,57 +1673,56 @@ func file_pgexec_v1_record_proto_rawDescGZIP() []byte {
 	return file_pgexec_v1_record_proto_rawDescData
 }
 
-var file_pgexec_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_pgexec_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_pgexec_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_pgexec_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_pgexec_v1_record_proto_goTypes = []any{
 	(NodeStatus)(0),       // 0: pgexec.v1.NodeStatus
-	(Join)(0),             // 1: pgexec.v1.Join
-	(ControlKind)(0),      // 2: pgexec.v1.ControlKind
-	(RunStatus)(0),        // 3: pgexec.v1.RunStatus
-	(*Record)(nil),        // 4: pgexec.v1.Record
-	(*Node)(nil),          // 5: pgexec.v1.Node
-	(*NodeSpec)(nil),      // 6: pgexec.v1.NodeSpec
-	(*RetryPolicy)(nil),   // 7: pgexec.v1.RetryPolicy
-	(*Payload)(nil),       // 8: pgexec.v1.Payload
-	(*TypedMessage)(nil),  // 9: pgexec.v1.TypedMessage
-	(*Blob)(nil),          // 10: pgexec.v1.Blob
-	(*Usage)(nil),         // 11: pgexec.v1.Usage
-	(*Error)(nil),         // 12: pgexec.v1.Error
-	(*Claim)(nil),         // 13: pgexec.v1.Claim
-	(*AttemptFailed)(nil), // 14: pgexec.v1.AttemptFailed
-	(*Started)(nil),       // 15: pgexec.v1.Started
-	(*Signal)(nil),        // 16: pgexec.v1.Signal
+	(UnknownOutcome)(0),   // 1: pgexec.v1.UnknownOutcome
+	(Join)(0),             // 2: pgexec.v1.Join
+	(ControlKind)(0),      // 3: pgexec.v1.ControlKind
+	(RunStatus)(0),        // 4: pgexec.v1.RunStatus
+	(*Record)(nil),        // 5: pgexec.v1.Record
+	(*Node)(nil),          // 6: pgexec.v1.Node
+	(*NodeSpec)(nil),      // 7: pgexec.v1.NodeSpec
+	(*RetryPolicy)(nil),   // 8: pgexec.v1.RetryPolicy
+	(*Payload)(nil),       // 9: pgexec.v1.Payload
+	(*TypedMessage)(nil),  // 10: pgexec.v1.TypedMessage
+	(*Blob)(nil),          // 11: pgexec.v1.Blob
+	(*Usage)(nil),         // 12: pgexec.v1.Usage
+	(*Error)(nil),         // 13: pgexec.v1.Error
+	(*Claim)(nil),         // 14: pgexec.v1.Claim
+	(*AttemptFailed)(nil), // 15: pgexec.v1.AttemptFailed
+	(*Started)(nil),       // 16: pgexec.v1.Started
 	(*Control)(nil),       // 17: pgexec.v1.Control
 	(*Finished)(nil),      // 18: pgexec.v1.Finished
 }
 var file_pgexec_v1_record_proto_depIdxs = []int32{
-	5,  // 0: pgexec.v1.Record.node:type_name -> pgexec.v1.Node
-	13, // 1: pgexec.v1.Record.claim:type_name -> pgexec.v1.Claim
-	14, // 2: pgexec.v1.Record.attempt_failed:type_name -> pgexec.v1.AttemptFailed
-	15, // 3: pgexec.v1.Record.started:type_name -> pgexec.v1.Started
-	16, // 4: pgexec.v1.Record.signal:type_name -> pgexec.v1.Signal
-	17, // 5: pgexec.v1.Record.control:type_name -> pgexec.v1.Control
-	18, // 6: pgexec.v1.Record.finished:type_name -> pgexec.v1.Finished
-	0,  // 7: pgexec.v1.Node.status:type_name -> pgexec.v1.NodeStatus
-	8,  // 8: pgexec.v1.Node.output:type_name -> pgexec.v1.Payload
-	6,  // 9: pgexec.v1.Node.spawned:type_name -> pgexec.v1.NodeSpec
-	12, // 10: pgexec.v1.Node.error:type_name -> pgexec.v1.Error
-	11, // 11: pgexec.v1.Node.usage:type_name -> pgexec.v1.Usage
-	1,  // 12: pgexec.v1.NodeSpec.join:type_name -> pgexec.v1.Join
-	8,  // 13: pgexec.v1.NodeSpec.input:type_name -> pgexec.v1.Payload
-	7,  // 14: pgexec.v1.NodeSpec.retry:type_name -> pgexec.v1.RetryPolicy
-	9,  // 15: pgexec.v1.Payload.message:type_name -> pgexec.v1.TypedMessage
-	10, // 16: pgexec.v1.Payload.blob:type_name -> pgexec.v1.Blob
-	12, // 17: pgexec.v1.AttemptFailed.error:type_name -> pgexec.v1.Error
-	8,  // 18: pgexec.v1.Signal.payload:type_name -> pgexec.v1.Payload
-	2,  // 19: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
-	3,  // 20: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
-	12, // 21: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 0: pgexec.v1.Record.node:type_name -> pgexec.v1.Node
+	14, // 1: pgexec.v1.Record.claim:type_name -> pgexec.v1.Claim
+	15, // 2: pgexec.v1.Record.attempt_failed:type_name -> pgexec.v1.AttemptFailed
+	16, // 3: pgexec.v1.Record.started:type_name -> pgexec.v1.Started
+	17, // 4: pgexec.v1.Record.control:type_name -> pgexec.v1.Control
+	18, // 5: pgexec.v1.Record.finished:type_name -> pgexec.v1.Finished
+	0,  // 6: pgexec.v1.Node.status:type_name -> pgexec.v1.NodeStatus
+	9,  // 7: pgexec.v1.Node.output:type_name -> pgexec.v1.Payload
+	7,  // 8: pgexec.v1.Node.spawned:type_name -> pgexec.v1.NodeSpec
+	13, // 9: pgexec.v1.Node.error:type_name -> pgexec.v1.Error
+	12, // 10: pgexec.v1.Node.usage:type_name -> pgexec.v1.Usage
+	2,  // 11: pgexec.v1.NodeSpec.join:type_name -> pgexec.v1.Join
+	9,  // 12: pgexec.v1.NodeSpec.input:type_name -> pgexec.v1.Payload
+	8,  // 13: pgexec.v1.NodeSpec.retry:type_name -> pgexec.v1.RetryPolicy
+	1,  // 14: pgexec.v1.NodeSpec.at_most_once:type_name -> pgexec.v1.UnknownOutcome
+	10, // 15: pgexec.v1.Payload.message:type_name -> pgexec.v1.TypedMessage
+	11, // 16: pgexec.v1.Payload.blob:type_name -> pgexec.v1.Blob
+	13, // 17: pgexec.v1.AttemptFailed.error:type_name -> pgexec.v1.Error
+	3,  // 18: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
+	4,  // 19: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
+	13, // 20: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_pgexec_v1_record_proto_init() }
@@ -1763,7 +1735,6 @@ func file_pgexec_v1_record_proto_init() {
 		(*Record_Claim)(nil),
 		(*Record_AttemptFailed)(nil),
 		(*Record_Started)(nil),
-		(*Record_Signal)(nil),
 		(*Record_Control)(nil),
 		(*Record_Finished)(nil),
 	}
@@ -1777,8 +1748,8 @@ func file_pgexec_v1_record_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pgexec_v1_record_proto_rawDesc), len(file_pgexec_v1_record_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   15,
+			NumEnums:      5,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,149 @@
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/wake"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// SignalOutcome is the name of the signal that settles an unknown outcome; it
+// is addressed to the node.
+const SignalOutcome = "outcome"
+
+// atMostOnce returns what becomes of the node when it was in flight at a crash;
+// unspecified for a node that simply runs again.
+func (r *Run) atMostOnce(n *graph.Node) pb.UnknownOutcome {
+	if n.AtMostOnce != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED {
+		return n.AtMostOnce
+	}
+	return r.x.Kinds[n.Kind].AtMostOnce
+}
+
+// neverTwice: an attempt of the node is never followed by another one, unless a person says so.
+func (r *Run) neverTwice(n *graph.Node) bool {
+	once := r.atMostOnce(n)
+	return once == pb.UnknownOutcome_UNKNOWN_OUTCOME_FAIL || once == pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK
+}
+
+// mark is the request of an attempt to leave its mark in the log.
+type mark struct {
+	node *graph.Node
+	// done says whether the mark is there and the handler may be called.
+	done chan bool
+}
+
+// leaveMark records, before the handler of an at-most-once node is called, that
+// it will be. It is called by the attempt's goroutine.
+func (r *Run) leaveMark(n *graph.Node) bool {
+	m := &mark{node: n, done: make(chan bool, 1)}
+	if !r.mail.put(event{mark: m}) {
+		return false
+	}
+	select {
+	case ok := <-m.done:
+		return ok
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// appendMark appends an attempt's mark, unless the run is to stop.
+func (r *Run) appendMark(m *mark) {
+	if r.stopping() {
+		m.done <- false
+		return
+	}
+	r.marks[m.node] = m
+	r.mustAppend(&pb.Record{Body: &pb.Record_Started{Started: &pb.Started{
+		NodeId:    string(m.node.ID),
+		Attempt:   m.node.Attempts + 1,
+		AtUs:      r.x.NowFunc().UnixMicro(),
+		ReplicaId: int32(r.x.ReplicaID),
+	}}})
+}
+
+// marked lets the handler be called whose mark committed.
+func (r *Run) marked(n *graph.Node) {
+	if m := r.marks[n]; m != nil {
+		delete(r.marks, n)
+		m.done <- true
+	}
+}
+
+// inDoubt: the log has the mark of an attempt and not its end.
+func (r *Run) inDoubt(n *graph.Node) bool {
+	return r.atMostOnce(n) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && n.StartedAttempt > n.Attempts
+}
+
+var errInDoubt = errors.New("the replica that ran this node stopped in the middle of it: whether it took effect is not known")
+
+// doubt deals with a node in doubt by its policy.
+func (r *Run) doubt(n *graph.Node) {
+	switch r.atMostOnce(n) {
+	case pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK:
+		w := &wait{node: n, asks: true, signal: signalInput{Name: SignalOutcome}}
+		r.waits[n] = w
+		r.match(w)
+	case pb.UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN:
+		r.runAgain(n, 0)
+	default:
+		f := &Failure{Err: errInDoubt, Code: graph.CodeOutcomeUnknown}
+		node := r.nodeRecord(&attempt{node: n, finished: r.x.NowFunc()})
+		node.Status, node.Error = pb.NodeStatus_NODE_STATUS_OUTCOME_UNKNOWN, f.proto(true)
+		r.log.Warn("node failed", "node_id", n.ID, "kind", n.Kind, "error", f)
+		r.mustAppend(&pb.Record{Body: &pb.Record_Node{Node: node}})
+	}
+}
+
+// runAgain ends the attempt in doubt, and the node is ready for another one.
+func (r *Run) runAgain(n *graph.Node, signalID int64) {
+	f := &Failure{Err: errInDoubt, Code: graph.CodeOutcomeUnknown}
+	now := r.x.NowFunc().UnixMicro()
+	r.mustAppend(&pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{
+		NodeId:      string(n.ID),
+		Attempt:     n.StartedAttempt,
+		Error:       f.proto(false),
+		NotBeforeUs: now,
+		FinishedUs:  now,
+		ReplicaId:   int32(r.x.ReplicaID),
+		SignalId:    signalID,
+	}}})
+}
+
+// outcomeSignal is the payload of the signal that settles an unknown outcome: one of the three.
+type outcomeSignal struct {
+	Output   json.RawMessage `json:"output"`
+	Error    *string         `json:"error"`
+	RunAgain bool            `json:"run_again"`
+}
+
+// settleDoubt does what a person has found out or decided.
+func (r *Run) settleDoubt(w *wait, s wake.Signal) {
+	var out outcomeSignal
+	err := strict(s.Payload, &out)
+	switch {
+	case err == nil && out.Output != nil && out.Error == nil && !out.RunAgain:
+		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: out.Output}}})
+	case err == nil && out.Output == nil && out.Error != nil && !out.RunAgain:
+		r.failSettled(w, s.ID, &Failure{Err: errors.New(*out.Error), Code: graph.CodeOutcomeUnknown})
+	case err == nil && out.Output == nil && out.Error == nil && out.RunAgain:
+		w.ending = true
+		r.runAgain(w.node, s.ID)
+	default:
+		r.failSettled(w, s.ID, &Failure{
+			Err:  fmt.Errorf(`signal %q holds %.200s; want one of {"output": …}, {"error": "…"}, {"run_again": true}`, SignalOutcome, s.Payload),
+			Code: "bad_outcome",
+		})
+	}
+}
+
+func (r *Run) failSettled(w *wait, signalID int64, f *Failure) {
+	end := &pb.Node{Status: pb.NodeStatus_NODE_STATUS_FAILED, Error: f.proto(true), SignalId: signalID}
+	if err := r.appendWait(w, end); err != nil {
+		r.lose(err)
+	}
+}
