@@ -29,7 +29,11 @@ func withExampleServer(run func() int) int {
 		}
 		return run()
 	}
-	defer server.Stop()
+	defer func() {
+		if err := server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 	os.Setenv("DATABASE_URL", server.URL("postgres"))
 	return run()
 }

@@ -29,7 +29,7 @@ func handleGraph(_ context.Context, n *pgexec.Node, input json.RawMessage) (grap
 		return graphOutput{}, err
 	}
 	for _, node := range plan.nodes {
-		opts := &pgexec.SpawnOpts{ID: node.id, Join: node.join, InputRefs: node.hasRefs}
+		opts := &pgexec.SpawnOpts{ID: node.id, Join: node.join, InputRefs: node.hasRefs, AtMostOnce: node.once}
 		for _, i := range node.after {
 			opts.After = append(opts.After, pgexec.Ref(plan.nodes[i].id))
 		}

@@ -42,6 +42,7 @@ type graphNode struct {
 	after   []int
 	parents []string // their ids as given
 	join    pgexec.Join
+	once    pgexec.UnknownOutcome
 	refs    []graph.Ref
 	hasRefs bool
 	// seenBy is the last walk that came by.
@@ -84,7 +85,7 @@ func parseGraph(raw json.RawMessage, scope graphScope) (*graphPlan, error) {
 }
 
 func parseGraphNode(path string, raw json.RawMessage) (*graphNode, error) {
-	f, err := objectFields(path, raw, "id", "kind", "input", "after", "join", "refs")
+	f, err := objectFields(path, raw, "id", "kind", "input", "after", "join", "refs", "at_most_once")
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +100,9 @@ func parseGraphNode(path string, raw json.RawMessage) (*graphNode, error) {
 		return nil, err
 	}
 	if n.join, err = graphJoin(f); err != nil {
+		return nil, err
+	}
+	if n.once, err = graphOnce(f); err != nil {
 		return nil, err
 	}
 	if n.parents, err = graphAfter(f); err != nil {
@@ -133,6 +137,26 @@ func graphJoin(f fields) (pgexec.Join, error) {
 		return pgexec.AllDone, nil
 	default:
 		return 0, badInput("%s: %q is neither all_succeeded nor all_done", f.at("join"), clip(join, 80))
+	}
+}
+
+// graphOnce reads what becomes of a node that runs at most once.
+func graphOnce(f fields) (pgexec.UnknownOutcome, error) {
+	policy, err := f.text("at_most_once")
+	if err != nil {
+		return 0, err
+	}
+	switch policy {
+	case "":
+		return pgexec.RunAgain, nil
+	case "fail":
+		return pgexec.UnknownFails, nil
+	case "ask":
+		return pgexec.UnknownAsks, nil
+	case "run_again":
+		return pgexec.UnknownRunsAgain, nil
+	default:
+		return 0, badInput("%s: %q is none of fail, ask and run_again", f.at("at_most_once"), clip(policy, 80))
 	}
 }
 
