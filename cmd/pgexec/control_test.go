@@ -74,6 +74,11 @@ func TestRunControl_AnswersAndExitCodes(t *testing.T) {
 		ask("already succeeded: nothing has changed", 1, verb, id)
 	}
 	ask("is succeeded: nothing to retry", 0, "retry", id)
+	fork := strings.TrimSpace(mustInvoke(t, append(db, "run", "fork", id, "--replace-output", `approve={"ok": "never"}`)...))
+	if out := mustInvoke(t, append(db, "run", "wait", fork)...); strings.TrimSpace(out) != `{"ok": "never"}` {
+		t.Errorf("the fork's output is %s", out)
+	}
+	ask("at_seq 99 is not in the log", 1, "fork", id, "--at-seq", "99")
 	ask("has already succeeded: a signal can reach it no more", 1, "signal", id, "approval")
 
 	second := startRun(t, db, "graph", waits)

@@ -18,7 +18,7 @@ func (a *app) newRun() *cobra.Command {
 		RunE:  needsCommand,
 	}
 	cmd.AddCommand(a.newRunStart(), a.newRunLs(), a.newRunShow(), a.newRunWait(),
-		a.newRunSignal(), a.newRunCancel(), a.newRunPause(), a.newRunResume(), a.newRunRetry())
+		a.newRunSignal(), a.newRunCancel(), a.newRunPause(), a.newRunResume(), a.newRunRetry(), a.newRunFork())
 	return cmd
 }
 
