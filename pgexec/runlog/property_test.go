@@ -150,7 +150,7 @@ func (r *race) check() {
 			r.Errorf("node %s was confirmed at %d and is at %d (G5)", name, f.seq, place)
 		case errors.Is(f.err, runlog.ErrFenced) && there:
 			r.Errorf("node %s was fenced and is at %d (G3)", name, place)
-		case f.err != nil && !isFenced(f.err) && !isClosed(f.err) && f.err != errLost:
+		case f.err != nil && !isFenced(f.err) && !isClosed(f.err) && !errors.Is(f.err, errLost):
 			r.Errorf("node %s: %v", name, f.err)
 		}
 	}

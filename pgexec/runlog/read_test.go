@@ -122,7 +122,7 @@ func TestRead_StopsEarly(t *testing.T) {
 		}
 		return nil
 	})
-	if err != enough {
+	if !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(b.ctx)

@@ -192,8 +192,14 @@ func TestAppend_BytesUntouched_C29_C30(t *testing.T) {
 			id := b.newRun()
 			tail := b.open(w, id, 1)
 			outputs := [][]byte{
-				{}, []byte(`"\u0000"`), []byte("\"\x00\""), []byte(`"\ud800 lone"`), []byte(`1e999999`),
-				{0xff, 0xfe, 0x80}, bytes.Repeat([]byte(`{"\\x": "''"}`), 100), bytes.Repeat([]byte{0}, 300_000),
+				{},
+				[]byte(`"\u0000"`),
+				[]byte("\"\x00\""),
+				[]byte(`"\ud800 lone"`),
+				[]byte(`1e999999`),
+				{0xff, 0xfe, 0x80},
+				bytes.Repeat([]byte(`{"\\x": "''"}`), 100),
+				bytes.Repeat([]byte{0}, 300_000),
 			}
 			want := [][]byte{claimRecord(t, 1, 1)}
 			size := len(want[0])
