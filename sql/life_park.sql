@@ -1,8 +1,9 @@
--- Parks run $1 until $5, or for ever when that is null, if owner, epoch and inbox are still what its owner has seen (G4): under the row's lock, on its newest version. Whoever changes something for the run holds that lock until its transaction ends, so a lock that is taken means no; none is waited for. Also answers whether the run was the owner's in the statement's snapshot.
+-- Parks run $1 until $5, or for ever when that is null, if owner, epoch and inbox are still what its owner has seen, and nothing is wanted of it (G4): under the row's lock, on its newest version. Whoever changes something for the run holds that lock until its transaction ends, so a lock that is taken means no; none is waited for. Also answers whether the run was the owner's in the statement's snapshot.
 with held as materialized (
   select r.run_id
   from pgexec.runs r
   where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint and r.inbox = $4::bigint
+    and r.wanted is null
     and coalesce($5::timestamptz > clock_timestamp(), true)
   for update of r skip locked
 ), parked as (

@@ -24,8 +24,6 @@ var (
 	OwnershipClaimLook string
 	//go:embed ownership_claim.sql
 	OwnershipClaim string
-	//go:embed ownership_index_only.sql
-	OwnershipIndexOnly string
 	//go:embed ownership_claim_reread.sql
 	OwnershipClaimReread string
 	//go:embed ownership_release.sql

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -147,7 +146,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 			return ClaimResult{}, err
 		}
 		var rows []claimRow
-		rows, err = queryIndexed[claimRow](ctx, conn, sql.OwnershipClaim,
+		rows, err = runlog.QueryPlanned[claimRow](ctx, conn, sql.PlanIndexOnly, sql.OwnershipClaim,
 			int32(c.id), p.runIDs, p.jobs, p.epochs, p.owners, p.orphanedBy, p.records)
 		switch {
 		case err == nil && len(rows) == 0:
@@ -169,7 +168,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 func (c *Claimer) reread(ctx context.Context, p *proposal, cause error) (ClaimResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rereadTimeout)
 	defer cancel()
-	rows, err := queryIndexed[claimRow](ctx, c.pool, sql.OwnershipClaimReread, int32(c.id), p.runIDs, p.epochs, p.records)
+	rows, err := runlog.QueryPlanned[claimRow](ctx, c.pool, sql.PlanIndexOnly, sql.OwnershipClaimReread, int32(c.id), p.runIDs, p.epochs, p.records)
 	if err != nil {
 		return ClaimResult{}, errors.Join(cause, err)
 	}
@@ -185,27 +184,6 @@ func (c *Claimer) reread(ctx context.Context, p *proposal, cause error) (ClaimRe
 		}
 	}
 	return result, nil
-}
-
-// sender is a connection or a pool.
-type sender interface {
-	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
-}
-
-// queryIndexed runs a statement of the claim's hot path, in one round trip that
-// is one transaction: the server ends it without us.
-func queryIndexed[T any](ctx context.Context, db sender, statement string, args ...any) ([]T, error) {
-	var all []T
-	var batch pgx.Batch
-	batch.Queue(sql.OwnershipIndexOnly)
-	batch.Queue(statement, args...).Query(func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-		return err
-	})
-	if err := db.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, err
-	}
-	return all, nil
 }
 
 // claimRow is one answer of the claim. For a run that was not claimed all but
@@ -246,12 +224,12 @@ type lookRow struct {
 
 // propose looks at the runs and encodes their claim records. A run that is gone
 // is wanted all the same: its job has to be completed.
-func (c *Claimer) propose(ctx context.Context, db sender, wants []Want) (*proposal, error) {
+func (c *Claimer) propose(ctx context.Context, db runlog.Sender, wants []Want) (*proposal, error) {
 	ids := make([]runlog.RunID, len(wants))
 	for i, w := range wants {
 		ids[i] = w.RunID
 	}
-	looks, err := queryIndexed[lookRow](ctx, db, sql.OwnershipClaimLook, ids)
+	looks, err := runlog.QueryPlanned[lookRow](ctx, db, sql.PlanIndexOnly, sql.OwnershipClaimLook, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (b *bundle) explain(statement, arguments, mode string) string {
 	}
 	settings := []string{"set plan_cache_mode = " + mode, "prepare s as " + statement}
 	if statement == sql.OwnershipClaim || statement == sql.OwnershipClaimLook {
-		settings = append([]string{strings.ReplaceAll(sql.OwnershipIndexOnly, "true", "false")}, settings...)
+		settings = append([]string{strings.ReplaceAll(sql.PlanIndexOnly, "true", "false")}, settings...)
 	}
 	for _, setting := range settings {
 		if _, err := conn.Exec(b.ctx, setting, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -114,35 +114,34 @@ func (f *flusher) sendFinish(ctx context.Context, conn *pgx.Conn, flights []*fli
 		a.costs = append(a.costs, p.CostNanoUSD)
 		a.nodes = append(a.nodes, p.Nodes)
 	}
-	rows, err := conn.Query(ctx, sql.RunlogFinish,
+	rows, err := QueryPlanned[finishRow](ctx, conn, sql.PlanByKey, sql.RunlogFinish,
 		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons,
 		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.nodes)
 	if err != nil {
 		return err
 	}
-	return f.readFinish(rows, flights)
+	for _, r := range rows {
+		switch r.Outcome {
+		case "ended":
+			find(flights, r.RunID).outcome = written
+		case "busy":
+			find(flights, r.RunID).outcome = busy
+		case "changed":
+			find(flights, r.RunID).outcome = changed
+		case "tell":
+			f.teller.owner(r.RunID)
+		case "woken":
+			f.teller.queue(*r.Queue)
+		}
+	}
+	return nil
 }
 
-// readFinish reads what became of each run, and whom to tell.
-func (f *flusher) readFinish(rows pgx.Rows, flights []*flight) error {
-	var id RunID
-	var answer string
-	var parent *RunID
-	var queue *string
-	_, err := pgx.ForEachRow(rows, []any{&id, &answer, &parent, &queue}, func() error {
-		fl := find(flights, id)
-		switch answer {
-		case "ended":
-			fl.outcome = written
-		case "busy":
-			fl.outcome = busy
-		case "changed":
-			fl.outcome = changed
-		}
-		f.teller.add(parent, queue)
-		return nil
-	})
-	return err
+// finishRow says what became of a run, or of a parent.
+type finishRow struct {
+	RunID   RunID
+	Outcome string
+	Queue   *string // of a parent's wake
 }
 
 // orNil turns an empty text into NULL. It goes as bytes, which the statement makes valid text.

@@ -38,19 +38,19 @@ func newTeller(cfg WriterConfig) *teller {
 	return t
 }
 
-// add queues a parent whose owner is to be told, or the queue of a parent that was woken.
-func (t *teller) add(parent *RunID, queue *string) {
-	if parent == nil && queue == nil {
-		return
-	}
+// owner will tell the owner of a run.
+func (t *teller) owner(id RunID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if parent != nil {
-		t.parents[*parent] = struct{}{}
-	}
-	if queue != nil {
-		t.queues[*queue] = struct{}{}
-	}
+	t.parents[id] = struct{}{}
+	t.wake.Signal()
+}
+
+// queue will tell those who take a queue's wakes.
+func (t *teller) queue(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queues[name] = struct{}{}
 	t.wake.Signal()
 }
 

@@ -62,24 +62,29 @@ func StartChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) error {
 	}
 }
 
+// childRow says what became of a start.
+type childRow struct {
+	Started bool
+	Existed *bool // the id's run is that child; null when there is none
+	Refused bool
+	Ours    bool
+}
+
 func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bool, err error) {
-	var started, refused, ours bool
-	var existed *bool
 	l := p.Limits
-	err = pool.QueryRow(ctx, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
+	answer, err := one[childRow](ctx, pool, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
 		p.ChildID, p.Kind, orNull(p.Input), p.Priority,
-		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit,
-	).Scan(&started, &existed, &refused, &ours)
+		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit)
 	switch {
 	case err != nil:
 		return false, err
-	case started, existed != nil && *existed:
+	case answer.Started, answer.Existed != nil && *answer.Existed:
 		return false, nil
-	case existed != nil:
+	case answer.Existed != nil:
 		return false, fmt.Errorf("run %s is there already and no child of node %q of run %s", p.ChildID, p.ParentNodeID, p.ParentID)
-	case refused:
+	case answer.Refused:
 		return false, ErrWanted
-	case !ours:
+	case !answer.Ours:
 		return false, runlog.ErrFenced
 	}
 	return true, nil

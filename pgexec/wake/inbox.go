@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/proto"
 
@@ -77,11 +76,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 	if consumed == nil {
 		consumed = []int64{}
 	}
-	rows, err := pool.Query(ctx, sql.LifeInbox, id, consumed, childNodes)
-	if err != nil {
-		return Inbox{}, fmt.Errorf("read inbox: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[inboxRow])
+	found, err := runlog.QueryPlanned[inboxRow](ctx, pool, sql.PlanByKey, sql.LifeInbox, id, consumed, childNodes)
 	if err != nil {
 		return Inbox{}, fmt.Errorf("read inbox: %w", err)
 	}

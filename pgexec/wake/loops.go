@@ -32,30 +32,32 @@ func (w *Waker) runTimers(ctx context.Context) {
 	}
 }
 
+// dueRow says how many runs were woken, when the next one is due, and what the database's clock shows.
+type dueRow struct {
+	Woken  int
+	NextUs *int64
+	At     time.Time
+}
+
 // wakeDue wakes runs that are due and returns when to look again.
 func (w *Waker) wakeDue(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var (
-		woken  int
-		nextUs *int64
-		at     time.Time
-		seen   = time.Now()
-	)
-	err := w.cfg.Pool.QueryRow(ctx, sql.WakeDue, dueBatch, w.cfg.TimerInterval.Microseconds()).Scan(&woken, &nextUs, &at)
+	seen := time.Now()
+	due, err := one[dueRow](ctx, w.cfg.Pool, sql.WakeDue, dueBatch, w.cfg.TimerInterval.Microseconds())
 	if err != nil {
 		return 0, fmt.Errorf("wake due runs: %w", err)
 	}
 	// Behind by the answer's way at most, never ahead: no job rests too long.
-	w.clock.set(at, time.Now())
+	w.clock.set(due.At, time.Now())
 	switch {
-	case woken == dueBatch:
+	case due.Woken == dueBatch:
 		return 0, nil
-	case nextUs == nil:
+	case due.NextUs == nil:
 		return w.cfg.TimerInterval, nil
 	default:
 		// A little later than due: a look that comes too early is wasted.
-		return time.Duration(*nextUs)*time.Microsecond + time.Millisecond - time.Since(seen), nil
+		return time.Duration(*due.NextUs)*time.Microsecond + time.Millisecond - time.Since(seen), nil
 	}
 }
 
@@ -79,7 +81,7 @@ func (w *Waker) wakeWaiting(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeWaiting, w.cfg.Kinds, dueBatch); err != nil {
+	if _, err := one[struct{ Woken int }](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch); err != nil {
 		return fmt.Errorf("wake waiting runs: %w", err)
 	}
 	return nil
@@ -89,31 +91,36 @@ func (w *Waker) wakeWaiting(ctx context.Context) error {
 // job id above after. It returns where the next sweep goes on.
 func (w *Waker) sweep(ctx context.Context, after int64) (int64, error) {
 	for range sweepPages {
-		last, lookedAt, woken, err := w.sweepOnce(ctx, after)
+		swept, err := w.sweepOnce(ctx, after)
 		if err != nil {
 			return after, err
 		}
-		if woken > 0 {
-			w.cfg.Logger.Warn("woke runs that had lost their wake", "runs", woken)
+		if swept.Woken > 0 {
+			w.cfg.Logger.Warn("woke runs that had lost their wake", "runs", swept.Woken)
 		}
-		if lookedAt < sweepPage {
+		if swept.LookedAt < sweepPage {
 			return 0, nil
 		}
-		after = last
+		after = swept.LastJob
 	}
 	return after, nil
 }
 
-func (w *Waker) sweepOnce(ctx context.Context, after int64) (last int64, lookedAt, woken int, err error) {
+// sweepRow says how far a sweep came.
+type sweepRow struct {
+	LastJob         int64
+	LookedAt, Woken int
+}
+
+func (w *Waker) sweepOnce(ctx context.Context, after int64) (sweepRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	err = w.cfg.Pool.QueryRow(ctx, sql.WakeSweep,
-		after, sweepPage, clientID(w.cfg.ReplicaID), w.cfg.LostAfter.Microseconds(), w.current.list(),
-	).Scan(&last, &lookedAt, &woken)
+	swept, err := one[sweepRow](ctx, w.cfg.Pool, sql.WakeSweep,
+		after, sweepPage, clientID(w.cfg.ReplicaID), w.cfg.LostAfter.Microseconds(), w.current.list())
 	if err != nil {
-		return 0, 0, 0, fmt.Errorf("sweep wakes: %w", err)
+		return sweepRow{}, fmt.Errorf("sweep wakes: %w", err)
 	}
-	return last, lookedAt, woken, nil
+	return swept, nil
 }
 
 // completerDelay is how long River may take to write down that a job rests.

@@ -37,14 +37,22 @@ func Park(ctx context.Context, pool *pgxpool.Pool, p ParkParams) (parked bool, e
 		t := time.UnixMicro(p.DueUs)
 		due = &t
 	}
-	var ours bool
-	err = pool.QueryRow(ctx, sql.LifePark, p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason)).
-		Scan(&parked, &ours)
-	if err == nil && !parked && !ours {
+	answer, err := one[struct{ Parked, Ours bool }](ctx, pool, sql.LifePark,
+		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason))
+	if err == nil && !answer.Parked && !answer.Ours {
 		err = runlog.ErrFenced
 	}
 	if err != nil {
 		return false, fmt.Errorf("park run: %w", err)
 	}
-	return parked, nil
+	return answer.Parked, nil
+}
+
+// one runs a statement of a hot path that answers one row.
+func one[T any](ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) (row T, err error) {
+	rows, err := runlog.QueryPlanned[T](ctx, pool, sql.PlanByKey, statement, args...)
+	if err != nil {
+		return row, err
+	}
+	return rows[0], nil
 }

@@ -254,6 +254,17 @@ func TestPark_OnlyTheOwners(t *testing.T) {
 	}
 }
 
+// An owner that knows what is wanted of its run does it, instead of parking.
+func TestPark_NotWhileSomethingIsWanted(t *testing.T) {
+	b := setup(t)
+	id := b.ownMany(1)[0]
+	b.own(id)
+	b.exec(`select pgexec.pause($1)`, id)
+	b.park(parking(id, 1), false)
+	b.exec(`select pgexec.resume($1)`, id)
+	b.park(parking(id, 2), true)
+}
+
 // A time that has come is no wait; one to come is a timer, in microseconds.
 func TestPark_UntilATime(t *testing.T) {
 	b := setup(t)
