@@ -21,8 +21,8 @@ type treeCheck struct {
 
 // randomTally adds up what the checks have seen.
 type randomTally struct {
-	runs, records, nodes, executions, claims, afterDeath, signals, children, retried, paused int
-	statuses                                                                                 map[string]int
+	runs, records, nodes, executions, claims, afterDeath, signals, children, retried, paused, effects int
+	statuses                                                                                          map[string]int
 }
 
 func (a *randomTally) add(b randomTally) {
@@ -36,6 +36,7 @@ func (a *randomTally) add(b randomTally) {
 	a.children += b.children
 	a.retried += b.retried
 	a.paused += b.paused
+	a.effects += b.effects
 	for status, n := range b.statuses {
 		a.statuses[status] += n
 	}
@@ -87,6 +88,7 @@ func (c *treeCheck) run(id pgexec.RunID, path []string, first *step) *runCheck {
 	}
 	r.checkRow()
 	r.checkExecutions()
+	r.checkEffects()
 	r.checkChildren()
 	r.checkUsage()
 	return r
@@ -175,7 +177,7 @@ func (r *runCheck) attemptFailed(seq int64, a *pb.AttemptFailed) {
 	r.mark(a.NodeId, seq, attemptRecorded)
 	n, ok := r.model.nodes[a.NodeId]
 	switch {
-	case !ok || n.spawn.Step == nil || n.spawn.Step.Do != flaky:
+	case !ok || n.spawn.Step == nil || n.spawn.Step.Do != flaky && !n.spawn.Step.Writes:
 		r.errorf("record %d: an attempt of node %s failed: %s", seq, a.NodeId, a.Error.GetMessage())
 	case a.Attempt != r.attempts[a.NodeId]:
 		r.errorf("record %d: attempt %d of node %s is its failed attempt number %d", seq, a.Attempt, a.NodeId, r.attempts[a.NodeId])
@@ -248,7 +250,7 @@ func (r *runCheck) checkEnding(sp *spawn, n *pb.Node, got ending) error {
 	if err == nil && sp.Step.Do == broken && got.status != want.status && r.nearRepair(n) {
 		return nil // the handler looked before the repair, or after it
 	}
-	if err == nil && (got != want || int(n.Attempt) != attempts) {
+	if err == nil && (got != want || attempts > 0 && int(n.Attempt) != attempts) {
 		err = fmt.Errorf("want %v after %d attempts", want, attempts)
 	}
 	return err
@@ -386,6 +388,22 @@ func (c *treeCheck) mayBeCancelled(id pgexec.RunID, path []string) bool {
 		}
 	}
 	return false
+}
+
+// checkEffects: a node that writes has done so exactly once if it succeeded, and not at all otherwise (G6).
+func (r *runCheck) checkEffects() {
+	written := r.tree.effects[r.id]
+	for id, n := range r.model.nodes {
+		e := r.model.ended[id]
+		var want []string
+		if s := n.spawn.Step; s != nil && s.Writes && e.status == succeeded {
+			want = []string{e.output}
+			r.tree.tally.effects++
+		}
+		if !slices.Equal(written[id], want) {
+			r.errorf("node %s has written %v, want %v", id, written[id], want)
+		}
+	}
 }
 
 // checkChildren compares run nodes with their child runs, and checks those.

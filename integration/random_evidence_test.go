@@ -25,6 +25,8 @@ type evidence struct {
 	logs       map[pgexec.RunID][]logRecord
 	signals    map[int64]signalRow
 	executions map[pgexec.RunID]map[string][]execution // by node
+	// effects are what the nodes of a run have written.
+	effects map[pgexec.RunID]map[string][]string
 	// consumed names the node that has consumed a signal, as the checks find it.
 	consumed map[int64]string
 	// unchecked are the runs that no check has come to yet.
@@ -62,10 +64,12 @@ func collect(ctx context.Context, t *testing.T, pool *pgxpool.Pool, shop worksho
 	e := &evidence{
 		rows: make(map[pgexec.RunID]runRow), logs: make(map[pgexec.RunID][]logRecord), signals: make(map[int64]signalRow),
 		executions: make(map[pgexec.RunID]map[string][]execution), consumed: make(map[int64]string), unchecked: make(map[pgexec.RunID]bool),
+		effects: make(map[pgexec.RunID]map[string][]string),
 	}
 	e.readRows(ctx, t, pool)
 	e.readLogs(ctx, t, pool)
 	e.readSignals(ctx, t, pool)
+	e.readEffects(ctx, t, pool)
 	e.readExecutions(t, shop)
 	return e
 }
@@ -109,6 +113,19 @@ func (e *evidence) readSignals(ctx context.Context, t *testing.T, pool *pgxpool.
 			e.signals[id] = s
 			return nil
 		})
+}
+
+func (e *evidence) readEffects(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	var id pgexec.RunID
+	var node, output string
+	each(ctx, t, pool, `select run_id, node_id, output::text from public.effects`, []any{&id, &node, &output}, func() error {
+		if e.effects[id] == nil {
+			e.effects[id] = make(map[string][]string)
+		}
+		e.effects[id][node] = append(e.effects[id][node], output)
+		return nil
+	})
 }
 
 func each(ctx context.Context, t *testing.T, pool *pgxpool.Pool, statement string, dest []any, f func() error) {

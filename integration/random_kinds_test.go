@@ -84,7 +84,23 @@ func (w workshop) execute(ctx context.Context, n *pgexec.Node, in step) (uint32,
 	for _, p := range n.Parents() {
 		parents = append(parents, ending{status: string(p.Status()), output: string(p.RawOutput())})
 	}
-	return in.output(parents), nil
+	out := in.output(parents)
+	if in.Writes {
+		return out, write(ctx, n, out)
+	}
+	return out, nil
+}
+
+// effects is where nodes write; nothing in it keeps a node from writing twice.
+const effects = `create table public.effects (run_id uuid not null, node_id text not null, output bigint not null)`
+
+func write(ctx context.Context, n *pgexec.Node, out uint32) error {
+	tx, err := n.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `insert into public.effects (run_id, node_id, output) values ($1, $2, $3)`, n.RunID(), n.ID(), int64(out))
+	return err
 }
 
 // fail returns the error of an attempt that is to fail, or panics.

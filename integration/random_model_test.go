@@ -94,7 +94,7 @@ func (m *model) parents(id string) ([]ending, error) {
 	return out, nil
 }
 
-// outcome says how a step must end, and after how many attempts.
+// outcome says how a step must end, and after how many attempts; 0 for any number.
 func (m *model) outcome(id string, repaired bool) (e ending, attempts int, err error) {
 	parents, err := m.parents(id)
 	if err != nil {
@@ -106,7 +106,10 @@ func (m *model) outcome(id string, repaired bool) (e ending, attempts int, err e
 		most = kindAttempts
 	}
 	s := sp.Step
+	e = ending{status: succeeded, output: strconv.FormatUint(uint64(s.output(parents)), 10)}
 	switch {
+	case s.Writes:
+		return e, 0, nil
 	case s.Do == flaky && s.Fails >= most:
 		return ending{status: failed}, most, nil
 	case s.Do == hopeless, s.Do == broken && !repaired:
@@ -114,7 +117,7 @@ func (m *model) outcome(id string, repaired bool) (e ending, attempts int, err e
 	case s.Do == flaky:
 		attempts = s.Fails
 	}
-	return ending{status: succeeded, output: strconv.FormatUint(uint64(s.output(parents)), 10)}, attempts + 1, nil
+	return e, attempts + 1, nil
 }
 
 // open lists the nodes that are not done.

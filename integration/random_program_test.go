@@ -33,6 +33,8 @@ type step struct {
 	TakesMs int  `json:"takes_ms,omitempty"`
 	Tokens  int  `json:"tokens,omitempty"`
 	Final   bool `json:"final,omitempty"`
+	// Writes: it leaves a row in the transaction of its record.
+	Writes bool `json:"writes,omitempty"`
 	// Spawns are the nodes that this one discovers.
 	Spawns []spawn `json:"spawns,omitempty"`
 }
@@ -92,6 +94,8 @@ const (
 	addressedName, sharedName = "approval", "go"
 	// kindAttempts is the policy of the kinds themselves.
 	kindAttempts = 3
+	// writeAttempts is that of nodes that write: an attempt fails when its connection is cut.
+	writeAttempts = 100
 )
 
 // author writes a random program.
@@ -267,6 +271,9 @@ func (a *author) fill(sp *spawn, known []string) {
 			sp.Attempts = 1 + a.rng.IntN(4)
 		}
 		sp.Step = a.step(sp.ID, slices.DeleteFunc(slices.Clone(known), func(id string) bool { return id == sp.ID }))
+		if sp.Step.Do == "" && a.chance(0.1) {
+			sp.Step.Writes, sp.Attempts = true, writeAttempts
+		}
 	}
 }
 

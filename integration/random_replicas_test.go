@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
@@ -71,16 +69,18 @@ func (c *crowd) startLocal(rare bool) *localReplica {
 
 // run starts the replica again when a cut of its first connections has ended it, as a platform does.
 func (r *localReplica) run(ctx context.Context, cfg *pgexec.Config) error {
-	for {
-		rt, err := pgexec.New(r.pool, cfg)
-		if err != nil {
+	const starts = 20
+	var rt *pgexec.Runtime
+	var err error
+	for range starts {
+		if rt, err = pgexec.New(r.pool, cfg); err != nil {
 			return err
 		}
-		var ended *pgconn.PgError
-		if err = rt.Run(ctx); !errors.As(err, &ended) || ended.Code != "57P01" { // admin_shutdown
-			return err
+		if err = rt.Run(ctx); err == nil {
+			return nil
 		}
 	}
+	return err
 }
 
 // drain stops the replica and waits for it.
