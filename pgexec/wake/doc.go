@@ -9,6 +9,9 @@
 // has. None of them depends on River's leader, on a notification, or on the
 // process that made the wake.
 //
+// It also has what an owner does about the world outside of a run: it reads
+// what has reached the run, parks a run that only waits, and starts child runs.
+//
 // This package is not covered by the compatibility promise of package pgexec.
 //
 // # Guarantees
@@ -27,4 +30,11 @@
 //     TestWake_CompletedByTheClaim, TestWake_DeliveredTwice.
 //   - C20, Stop leaves no job in state running: TestStop_LeavesNoJobRunning;
 //     Stop may come at any instant of Start: TestStop_DuringStart.
+//   - G4, C11, C13, whatever reaches a run while it parks is seen by its owner or
+//     wakes it: TestPark_NoSignalIsLost_C11, TestPark_NothingElseIsLost,
+//     TestPark_NoChildsEndIsLost.
+//   - C41, a request that goes down a tree misses no child that is being started:
+//     TestStartChild_NoneIsMissedByCancelAndPause_C41.
+//   - Whatever happens to the runs of a tree at once, nobody deadlocks: TestTree_NobodyDeadlocks.
+//   - Parked runs are no load: TestParked_HundredThousandAreNoLoad.
 package wake
