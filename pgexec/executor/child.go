@@ -86,9 +86,11 @@ func (r *Run) inBackground(f func(context.Context) event) {
 }
 
 // childStarted looks for the child's end, which may be there already; a child
-// that could not be started is tried again.
+// that could not be started is tried again. The start may fail although the child
+// is there, and even its end seen: then there is nothing more to wait for.
 func (r *Run) childStarted(w *wait, err error) {
 	switch {
+	case w.ending:
 	case err == nil:
 		r.look()
 	case errors.Is(err, runlog.ErrFenced):
