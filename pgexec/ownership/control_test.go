@@ -1,6 +1,7 @@
 package ownership_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestSession_HearsOfRuns(t *testing.T) {
 	owner := b.open()
 	c := b.claimer(owner)
 	got := b.claim(c, b.start(), "claimed")
-	var slowest time.Duration
+	var took []time.Duration
 	for range 20 {
 		for _, call := range []string{
 			`select pgexec.signal($1, 'go')`, `select pgexec.pause($1)`, `select pgexec.resume($1)`,
@@ -51,12 +52,14 @@ func TestSession_HearsOfRuns(t *testing.T) {
 			if id := b.heardNext(heard); id != got.RunID {
 				t.Fatalf("%s: heard of %s", call, id)
 			}
-			slowest = max(slowest, time.Since(before))
+			took = append(took, time.Since(before))
 		}
 	}
-	t.Logf("heard after %v at most", slowest)
-	if slowest > time.Second {
-		t.Errorf("a heartbeat of a second would do as well: %v", slowest)
+	slices.Sort(took)
+	median := took[len(took)/2]
+	t.Logf("heard after %v, at most %v", median, took[len(took)-1])
+	if median > 250*time.Millisecond {
+		t.Errorf("half of it was heard later than after %v: looking twice a second would do as well", median)
 	}
 	b.exec(`select pg_notify('pgexec_control', '')`)
 	b.exec(`select pg_notify('pgexec_control', 'x,,' || $1 || ', ')`, got.RunID.String())
