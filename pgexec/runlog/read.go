@@ -17,31 +17,23 @@ import (
 // A log that is not contiguous is a [*GapError]; an error of fn ends the reading and is returned as it
 // is. fn must not wait for anything: a snapshot is held until the last record was fetched (G8).
 func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
-	return ReadRaw(ctx, pool, id, after, func(seq Seq, data []byte) error {
-		rec := new(pb.Record)
-		if err := proto.Unmarshal(data, rec); err != nil {
-			return fmt.Errorf("decode record %d of run %s: %w", seq, id, err)
-		}
-		return fn(seq, rec)
+	f := newFetcher(id, after)
+	return f.read(ctx, pool, func(c chunk) error {
+		err := c.each(func(seq Seq, data []byte) error {
+			rec := new(pb.Record)
+			if err := proto.Unmarshal(data, rec); err != nil {
+				return fmt.Errorf("decode record %d of run %s: %w", seq, id, err)
+			}
+			return fn(seq, rec)
+		})
+		f.recycle(c)
+		return err
 	})
 }
 
 // ReadRaw is [Read] without decoding. fn may keep the bytes, which share memory with their neighbours.
 func ReadRaw(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(seq Seq, record []byte) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	f := fetcher{id: id, next: after + 1, chunks: make(chan chunk, chunksAhead)}
-	fetched := make(chan error, 1)
-	go func() {
-		defer close(f.chunks)
-		fetched <- f.fetch(ctx, pool)
-	}()
-	err := forEachRecord(f.chunks, fn)
-	cancel()
-	fetchErr := <-fetched
-	if err == nil {
-		err = fetchErr
-	}
-	return err
+	return newFetcher(id, after).read(ctx, pool, func(c chunk) error { return c.each(fn) })
 }
 
 const (
@@ -59,15 +51,13 @@ type chunk struct {
 	ends  []int
 }
 
-func forEachRecord(chunks <-chan chunk, fn func(Seq, []byte) error) error {
-	for c := range chunks {
-		start := 0
-		for i, end := range c.ends {
-			if err := fn(c.first+Seq(i), c.data[start:end:end]); err != nil {
-				return err
-			}
-			start = end
+func (c chunk) each(fn func(Seq, []byte) error) error {
+	start := 0
+	for i, end := range c.ends {
+		if err := fn(c.first+Seq(i), c.data[start:end:end]); err != nil {
+			return err
 		}
+		start = end
 	}
 	return nil
 }
@@ -77,9 +67,45 @@ type fetcher struct {
 	id     RunID
 	next   Seq
 	chunks chan chunk
-	// current is the chunk that is being filled, size that of the last one begun.
+	// spent chunks are filled again.
+	spent chan chunk
+	// current is the chunk that is being filled, size that of the last one made.
 	current chunk
 	size    int
+}
+
+func newFetcher(id RunID, after Seq) *fetcher {
+	return &fetcher{id: id, next: after + 1, chunks: make(chan chunk, chunksAhead), spent: make(chan chunk, chunksAhead)}
+}
+
+// read calls fn with one chunk after another, in the order of the log.
+func (f *fetcher) read(ctx context.Context, pool *pgxpool.Pool, fn func(chunk) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	fetched := make(chan error, 1)
+	go func() {
+		defer close(f.chunks)
+		fetched <- f.fetch(ctx, pool)
+	}()
+	var err error
+	for c := range f.chunks {
+		if err = fn(c); err != nil {
+			break
+		}
+	}
+	cancel()
+	fetchErr := <-fetched
+	if err == nil {
+		err = fetchErr
+	}
+	return err
+}
+
+// recycle gives back a chunk of whose bytes nothing is kept.
+func (f *fetcher) recycle(c chunk) {
+	select {
+	case f.spent <- c:
+	default:
+	}
 }
 
 func (f *fetcher) fetch(ctx context.Context, pool *pgxpool.Pool) error {
@@ -122,6 +148,14 @@ func (f *fetcher) gather(ctx context.Context, rows pgx.Rows) error {
 
 // begin starts a chunk with room for at least the next record.
 func (f *fetcher) begin(room int) {
+	select {
+	case c := <-f.spent:
+		if cap(c.data) >= room {
+			f.current = chunk{first: f.next, data: c.data[:0], ends: c.ends[:0]}
+			return
+		}
+	default:
+	}
 	f.size = min(max(2*f.size, minChunkBytes), maxChunkBytes)
 	f.current = chunk{first: f.next, data: make([]byte, 0, max(f.size, room))}
 }
