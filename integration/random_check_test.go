@@ -21,8 +21,8 @@ type treeCheck struct {
 
 // randomTally adds up what the checks have seen.
 type randomTally struct {
-	runs, records, nodes, executions, claims, afterDeath, signals, children, retried, paused, effects int
-	statuses                                                                                          map[string]int
+	runs, records, nodes, executions, claims, afterDeath, signals, children, retried, paused, effects, doubts int
+	statuses                                                                                                  map[string]int
 }
 
 func (a *randomTally) add(b randomTally) {
@@ -37,6 +37,7 @@ func (a *randomTally) add(b randomTally) {
 	a.retried += b.retried
 	a.paused += b.paused
 	a.effects += b.effects
+	a.doubts += b.doubts
 	for status, n := range b.statuses {
 		a.statuses[status] += n
 	}
@@ -56,6 +57,8 @@ type runCheck struct {
 	finished *pb.Finished
 	// attempts are those that have failed since the node's last revival.
 	attempts map[string]uint32
+	started  map[string]startMark // at-most-once nodes
+	starts   map[string]int       // how often each was started
 	last     map[string]*pb.Node
 	lastSeq  map[string]int64
 	marks    map[string][]nodeMark
@@ -76,7 +79,7 @@ func (r *runCheck) errorf(format string, args ...any) {
 func (c *treeCheck) run(id pgexec.RunID, path []string, first *step) *runCheck {
 	r := &runCheck{
 		tree: c, id: id, path: path, model: newModel(first), row: c.rows[id],
-		attempts: make(map[string]uint32), last: make(map[string]*pb.Node), lastSeq: make(map[string]int64), marks: make(map[string][]nodeMark),
+		attempts: make(map[string]uint32), started: make(map[string]startMark), starts: make(map[string]int), last: make(map[string]*pb.Node), lastSeq: make(map[string]int64), marks: make(map[string][]nodeMark),
 	}
 	c.tally.runs++
 	for i, rec := range c.logs[id] {
@@ -89,6 +92,7 @@ func (c *treeCheck) run(id pgexec.RunID, path []string, first *step) *runCheck {
 	r.checkRow()
 	r.checkExecutions()
 	r.checkEffects()
+	r.checkStarts()
 	r.checkChildren()
 	r.checkUsage()
 	return r
@@ -109,6 +113,8 @@ func (r *runCheck) record(seq int64, rec *pb.Record) {
 		r.node(seq, rec.GetNode())
 	case rec.GetAttemptFailed() != nil:
 		r.attemptFailed(seq, rec.GetAttemptFailed())
+	case rec.GetStarted() != nil:
+		r.start(seq, rec.GetStarted())
 	case rec.GetFinished() != nil:
 		r.finish(rec.GetFinished())
 	default:
@@ -168,15 +174,21 @@ func (r *runCheck) retried(seq int64, ids []string) {
 	for _, id := range ids {
 		r.model.revive(id)
 		r.attempts[id] = 0
+		delete(r.started, id)
 		r.mark(id, seq, nodeRevived)
 	}
 }
 
 func (r *runCheck) attemptFailed(seq int64, a *pb.AttemptFailed) {
+	inDoubt := r.inDoubt(a.NodeId)
 	r.attempts[a.NodeId]++
 	r.mark(a.NodeId, seq, attemptRecorded)
 	n, ok := r.model.nodes[a.NodeId]
 	switch {
+	case ok && n.spawn.Once != 0:
+		if err := r.checkRunsAgain(n.spawn, a, inDoubt); err != nil {
+			r.errorf("record %d: attempt %d of node %s failed: %v", seq, a.Attempt, a.NodeId, err)
+		}
 	case !ok || n.spawn.Step == nil || n.spawn.Step.Do != flaky && !n.spawn.Step.Writes:
 		r.errorf("record %d: an attempt of node %s failed: %s", seq, a.NodeId, a.Error.GetMessage())
 	case a.Attempt != r.attempts[a.NodeId]:
@@ -217,7 +229,7 @@ func (r *runCheck) node(seq int64, n *pb.Node) {
 	if err := r.checkEnding(known.spawn, n, got); err != nil {
 		r.errorf("record %d: node %s %s with %s (%s): %v", seq, n.Id, got.status, got.output, n.Error.GetMessage(), err)
 	}
-	r.model.end(n.Id, got)
+	r.model.end(n.Id, got, n.SignalId != 0 && known.spawn.Step != nil)
 }
 
 // checkEnding compares how a node ended with how it must, or may.
@@ -244,6 +256,11 @@ func (r *runCheck) checkEnding(sp *spawn, n *pb.Node, got ending) error {
 			return fmt.Errorf("its child run is %s, want %s", n.ChildRunId, want)
 		}
 		return nil // checkChildren compares it with the child
+	}
+	if sp.Once != 0 {
+		if settled, err := r.checkOnce(sp, n, got); settled || err != nil {
+			return err
+		}
 	}
 	repaired := !r.tree.minded.repairedAt.IsZero() && n.FinishedUs > r.tree.minded.repairedAt.UnixMicro()
 	want, attempts, err := r.model.outcome(sp.ID, repaired)
@@ -277,25 +294,34 @@ func (r *runCheck) checkWait(sp *spawn, n *pb.Node, got ending, took time.Durati
 		}
 		return nil
 	}
-	r.tree.tally.signals++
-	if other, ok := r.tree.consumed[n.SignalId]; ok {
-		return fmt.Errorf("signal %d is consumed by %s as well", n.SignalId, other)
+	sent, err := r.consume(n.SignalId, sp.ID, sp.Wait.Name)
+	if err != nil {
+		return err
 	}
-	r.tree.consumed[n.SignalId] = r.id.String() + "/" + sp.ID
-	s, ok := r.tree.signals[n.SignalId]
-	if !ok || s.run != r.id || s.name != sp.Wait.Name || s.node != "" && s.node != sp.ID {
-		return fmt.Errorf("signal %d is not for it: %+v", n.SignalId, s)
-	}
-	if want := (ending{succeeded, s.payload}); got != want {
+	if want := (ending{succeeded, string(sent.payload())}); got != want {
 		return fmt.Errorf("want %v", want)
 	}
-	sent := func(a action) bool {
-		return a.Do == "signal" && a.Name == s.name && a.Node == s.node && fmt.Sprint(a.Payload) == s.payload && slices.Equal(a.Run, r.path)
-	}
-	if !slices.ContainsFunc(r.tree.minded.program.Actions, sent) {
-		return fmt.Errorf("signal %d was never sent", n.SignalId)
-	}
 	return nil
+}
+
+// consume notes that a node has consumed a signal, which must be for it, and
+// returns how it was sent.
+func (r *runCheck) consume(id int64, node, name string) (action, error) {
+	r.tree.tally.signals++
+	if other, ok := r.tree.consumed[id]; ok {
+		return action{}, fmt.Errorf("signal %d is consumed by %s as well", id, other)
+	}
+	r.tree.consumed[id] = r.id.String() + "/" + node
+	s, ok := r.tree.signals[id]
+	if !ok || s.run != r.id || s.name != name || s.node != "" && s.node != node {
+		return action{}, fmt.Errorf("signal %d is not for it: %+v", id, s)
+	}
+	for _, a := range r.tree.minded.program.Actions {
+		if a.Do == "signal" && a.Name == s.name && a.Node == s.node && string(a.payload()) == s.payload && slices.Equal(a.Run, r.path) {
+			return a, nil
+		}
+	}
+	return action{}, fmt.Errorf("signal %d was never sent", id)
 }
 
 func (r *runCheck) finish(fin *pb.Finished) {
@@ -455,7 +481,7 @@ func (r *runCheck) checkUsage() {
 	for id, n := range r.last {
 		sp := r.model.nodes[id].spawn
 		switch {
-		case sp.Step != nil && n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED:
+		case sp.Step != nil && n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED && n.SignalId == 0:
 			want[0] += int64(sp.Step.Tokens)
 			want[1]++
 			want[2] += 1000 * int64(sp.Step.Tokens)

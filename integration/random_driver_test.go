@@ -125,7 +125,7 @@ func (d *driver) start(ctx context.Context, p *program) (*minded, error) {
 			if a.AtMs >= 0 || len(a.Run) > 0 {
 				continue
 			}
-			err := d.client.SignalTx(ctx, tx, m.root, a.Name, a.Payload, &pgexec.SignalOpts{NodeID: pgexec.NodeID(a.Node), DedupeKey: a.dedupeKey()})
+			err := d.client.SignalTx(ctx, tx, m.root, a.Name, a.payload(), &pgexec.SignalOpts{NodeID: pgexec.NodeID(a.Node), DedupeKey: a.dedupeKey()})
 			if err != nil {
 				return err
 			}
@@ -154,7 +154,7 @@ func (d *driver) act(ctx context.Context, m *minded, a action) (done bool) {
 	case "signal":
 		for range a.Times {
 			opts := &pgexec.SignalOpts{NodeID: pgexec.NodeID(a.Node), DedupeKey: a.dedupeKey()}
-			if err = d.client.Signal(ctx, id, a.Name, a.Payload, opts); err != nil {
+			if err = d.client.Signal(ctx, id, a.Name, a.payload(), opts); err != nil {
 				break
 			}
 		}

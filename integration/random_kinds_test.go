@@ -71,7 +71,9 @@ func (w workshop) execute(ctx context.Context, n *pgexec.Node, in step) (uint32,
 	}
 	for i := range in.Spawns {
 		sp := &in.Spawns[i]
-		opts := &pgexec.SpawnOpts{ID: pgexec.NodeID(sp.ID), Retry: pgexec.RetryPolicy{MaxAttempts: sp.Attempts}}
+		opts := &pgexec.SpawnOpts{
+			ID: pgexec.NodeID(sp.ID), Retry: pgexec.RetryPolicy{MaxAttempts: sp.Attempts}, AtMostOnce: sp.Once,
+		}
 		for _, parent := range sp.After {
 			opts.After = append(opts.After, pgexec.Ref(pgexec.NodeID(parent)))
 		}

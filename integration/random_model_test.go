@@ -23,6 +23,8 @@ type model struct {
 	nodes map[string]modelNode
 	// ended are the recorded nodes. Others are skipped, or not done.
 	ended map[string]ending
+	// settled are nodes whose outcome somebody from outside has told: they spawn nothing.
+	settled map[string]bool
 	// order lists the recorded nodes as they were recorded.
 	order []string
 }
@@ -37,16 +39,17 @@ func newModel(root *step) *model {
 	id := string(pgexec.RootID)
 	return &model{
 		nodes: map[string]modelNode{id: {spawn: &spawn{ID: id, Kind: "step", Step: root}}},
-		ended: make(map[string]ending),
+		ended: make(map[string]ending), settled: make(map[string]bool),
 	}
 }
 
-// end tells the model how a node ended.
-func (m *model) end(id string, e ending) {
+// end tells the model how a node ended, and whether somebody from outside has told its outcome.
+func (m *model) end(id string, e ending, settled bool) {
 	m.ended[id] = e
+	m.settled[id] = settled
 	m.order = append(slices.DeleteFunc(m.order, func(other string) bool { return other == id }), id)
 	s := m.nodes[id].spawn.Step
-	if e.status != succeeded || s == nil {
+	if e.status != succeeded || s == nil || settled {
 		return
 	}
 	for i := range s.Spawns {
@@ -108,7 +111,7 @@ func (m *model) outcome(id string, repaired bool) (e ending, attempts int, err e
 	s := sp.Step
 	e = ending{status: succeeded, output: strconv.FormatUint(uint64(s.output(parents)), 10)}
 	switch {
-	case s.Writes:
+	case s.Writes, sp.Once != 0:
 		return e, 0, nil
 	case s.Do == flaky && s.Fails >= most:
 		return ending{status: failed}, most, nil
@@ -162,7 +165,7 @@ func (m *model) result() string {
 		if m.ended[id].status != succeeded {
 			continue
 		}
-		if s := m.nodes[id].spawn.Step; s != nil && s.Final {
+		if s := m.nodes[id].spawn.Step; s != nil && s.Final && !m.settled[id] {
 			return id
 		}
 		if leaf == "" && !m.isParent(id) {

@@ -59,6 +59,8 @@ type spawn struct {
 	AllDone bool     `json:"all_done,omitempty"`
 	// Attempts is the node's own policy; 0 leaves it to the kind.
 	Attempts int `json:"attempts,omitempty"`
+	// Once has the node run at most once: what becomes of it if it was in flight at a crash.
+	Once pgexec.UnknownOutcome `json:"once,omitempty"`
 
 	Step    *step `json:"step,omitempty"`
 	SleepMs int   `json:"sleep_ms,omitempty"`
@@ -85,11 +87,15 @@ type action struct {
 	Node    string   `json:"node,omitempty"` // to which a signal is addressed
 	Name    string   `json:"name,omitempty"`
 	Payload uint32   `json:"payload,omitempty"`
-	Times   int      `json:"times,omitempty"` // how often the signal is sent, under one dedupe key
+	// RunAgain: the signal settles an unknown outcome in that way.
+	RunAgain bool `json:"run_again,omitempty"`
+	Times    int  `json:"times,omitempty"` // how often the signal is sent, under one dedupe key
 }
 
 const (
 	maxNesting = 3
+	// outcomeName is that of signals that settle the outcome of a node in doubt.
+	outcomeName = executor.SignalOutcome
 	// addressedName is that of signals addressed to a node, sharedName that of those for any wait of the run.
 	addressedName, sharedName = "approval", "go"
 	// kindAttempts is the policy of the kinds themselves.
@@ -271,10 +277,29 @@ func (a *author) fill(sp *spawn, known []string) {
 			sp.Attempts = 1 + a.rng.IntN(4)
 		}
 		sp.Step = a.step(sp.ID, slices.DeleteFunc(slices.Clone(known), func(id string) bool { return id == sp.ID }))
-		if sp.Step.Do == "" && a.chance(0.1) {
+		switch {
+		case sp.Step.Do != "":
+		case a.chance(0.1):
 			sp.Step.Writes, sp.Attempts = true, writeAttempts
+		case a.chance(0.2):
+			a.once(sp)
 		}
 	}
+}
+
+// once has a step run at most once. Some are asked for; the answers are there before the question, and more than one
+// in case the node is in doubt again.
+func (a *author) once(sp *spawn) {
+	sp.Once = []pgexec.UnknownOutcome{pgexec.UnknownFails, pgexec.UnknownAsks, pgexec.UnknownRunsAgain}[a.rng.IntN(3)]
+	sp.Attempts = writeAttempts
+	sp.Step.TakesMs += a.rng.IntN(80)
+	if sp.Once != pgexec.UnknownAsks {
+		return
+	}
+	for range a.rng.IntN(3) {
+		a.act(action{Do: "signal", Name: outcomeName, Node: sp.ID, Payload: a.rng.Uint32(), Times: 1, RunAgain: true})
+	}
+	a.act(action{Do: "signal", Name: outcomeName, Node: sp.ID, Payload: a.rng.Uint32(), Times: 1})
 }
 
 // fillWait writes a wait and the signal that ends it. There are as many signals for any wait of a run as
@@ -324,6 +349,18 @@ func (sp *spawn) input() any {
 		return pgexec.RunInput{Kind: "step", Input: sp.Child, MaxNodes: int64(sp.ChildNodes)}
 	default:
 		return sp.Step
+	}
+}
+
+// payload is that of a signal, as jsonb prints it.
+func (a action) payload() json.RawMessage {
+	switch {
+	case a.RunAgain:
+		return json.RawMessage(`{"run_again": true}`)
+	case a.Name == outcomeName:
+		return json.RawMessage(fmt.Sprintf(`{"output": %d}`, a.Payload))
+	default:
+		return json.RawMessage(fmt.Sprint(a.Payload))
 	}
 }
 

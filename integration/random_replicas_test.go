@@ -145,7 +145,7 @@ func (c *crowd) chaos(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(20*time.Millisecond + draw(c.rng, 250*time.Millisecond)):
+		case <-time.After(10*time.Millisecond + draw(c.rng, 120*time.Millisecond)):
 			c.act(ctx)
 		}
 	}
