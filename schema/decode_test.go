@@ -243,7 +243,7 @@ func renderValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 		return render(v.Message())
 	case f.Kind() == protoreflect.EnumKind:
 		word := string(f.Enum().Values().ByNumber(v.Enum()).Name())
-		for _, prefix := range []string{"NODE_STATUS_", "CONTROL_KIND_", "RUN_STATUS_", "JOIN_"} {
+		for _, prefix := range []string{"NODE_STATUS_", "CONTROL_KIND_", "RUN_STATUS_", "JOIN_", "UNKNOWN_OUTCOME_"} {
 			word = strings.TrimPrefix(word, prefix)
 		}
 		return strings.ToLower(word)

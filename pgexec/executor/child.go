@@ -67,7 +67,6 @@ func (r *Run) startChild(w *wait, input []byte) {
 		Kind:         in.Kind,
 		Input:        in.Input,
 		Limits:       r.leftFor(in.limits()),
-		Depth:        r.claimed.Depth + 1,
 		Priority:     r.claimed.Priority,
 	}
 	r.inBackground(func(ctx context.Context) event {

@@ -36,8 +36,6 @@ type ChildParams struct {
 	Input []byte
 	// Limits is what the child may spend.
 	Limits Limits
-	// Depth is the child's as the parent reckons it. Its row has one more than the parent's row.
-	Depth int
 	// Priority defaults to the parent's.
 	Priority int
 }
