@@ -21,7 +21,7 @@ import (
 const patience = time.Minute
 
 // slowFlush are the settings of a server whose storage takes its time.
-var slowFlush = flushes[1].settings
+var slowFlush = flushes[2].settings
 
 // event is what a replica process reported. Its clock is this machine's.
 type event struct {

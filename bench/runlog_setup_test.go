@@ -18,13 +18,14 @@ import (
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
-// flushes are the kinds of storage a benchmark runs on. A slow flush is a real one, made longer by
+// flushes are the kinds of storage a benchmark runs on: none, this machine's disk, and a slow one, which is real and made longer by
 // commit_delay, which the server only obeys with fsync on.
 var flushes = []struct {
 	name     string
 	settings map[string]string
 }{
 	{"flush=none", map[string]string{"fsync": "off"}},
+	{"flush=disk", map[string]string{"fsync": "on"}},
 	{"flush=1ms", map[string]string{"fsync": "on", "commit_delay": "1000", "commit_siblings": "0"}},
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -162,6 +163,9 @@ func TestDemo_InterruptLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if signal.Ignored(c.sig) {
+				t.Skip("the tests were started with this signal ignored, and so is what they start")
+			}
 			p, tmp := startDemo(t)
 			p.line(c.after)
 			pids := append(children(t, p.cmd.Process.Pid), servers(t, tmp)...)
