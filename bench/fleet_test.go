@@ -20,8 +20,8 @@ import (
 // patience bounds every wait for something that has to happen.
 const patience = time.Minute
 
-// slowFlush are the settings of a server whose storage takes its time.
-var slowFlush = flushes[2].settings
+// slowFlush are the settings of a server whose storage takes its time, the last of flushes.
+var slowFlush = flushes[len(flushes)-1].settings
 
 // event is what a replica process reported. Its clock is this machine's.
 type event struct {

@@ -8,7 +8,7 @@ import (
 // BenchmarkInsertToStart is the time from the commit of an INSERT into pgexec.runs, as psql sees it, to the call
 // of the run's first handler, on an idle system of three replica processes. The median should be below 20 ms.
 func BenchmarkInsertToStart(b *testing.B) {
-	const runs = 200
+	const runs = 100
 	for _, flush := range flushes {
 		b.Run(flush.name, func(b *testing.B) {
 			for b.Loop() {
