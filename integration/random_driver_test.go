@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 
 const (
 	// minderPatience is how long a program may take before others are started in its place.
-	minderPatience = 45 * time.Second
+	minderPatience = 2 * time.Minute
 	mostRetries    = 4
 )
 
@@ -212,6 +213,7 @@ func (d *driver) resume(ctx context.Context) error {
 		return err
 	}
 	d.mostParked = max(d.mostParked, parked)
+	var resumes []func() error
 	for _, id := range paused {
 		if d.rng.IntN(3) == 0 {
 			continue
@@ -222,12 +224,30 @@ func (d *driver) resume(ctx context.Context) error {
 		if known && d.rng.IntN(2) == 0 {
 			id = root
 		}
-		opts := &pgexec.ResumeOpts{AddNodes: 1 + d.rng.IntN(4), AddTokens: 1 + d.rng.Int64N(40)}
-		if _, err := d.client.Resume(ctx, id, opts); err != nil {
+		opts := &pgexec.ResumeOpts{AddNodes: 1 + d.rng.IntN(10), AddTokens: 1 + d.rng.Int64N(100)}
+		resumes = append(resumes, func() error {
+			_, err := d.client.Resume(ctx, id, opts)
 			return err
-		}
+		})
 	}
-	return nil
+	return together(resumes)
+}
+
+// together calls all the functions, a few at a time.
+func together(fs []func() error) error {
+	const atOnce = 8
+	errs := make([]error, len(fs))
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range min(atOnce, len(fs)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(fs)); i = next.Add(1) - 1 {
+				errs[i] = fs[i]()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // conclude retries programs that have failed and may go on, and ends the others.
@@ -244,22 +264,19 @@ func (d *driver) conclude(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var retries []func() error
+	d.mu.Lock()
 	for _, e := range ends {
-		d.mu.Lock()
 		m := d.alive[e.ID]
-		d.mu.Unlock()
 		if e.Status == "failed" && m.wantsRetry() {
-			if err := d.retry(ctx, m); err != nil {
-				return err
-			}
+			retries = append(retries, func() error { return d.retry(ctx, m) })
 			continue
 		}
 		close(m.ended)
-		d.mu.Lock()
 		delete(d.alive, e.ID)
-		d.mu.Unlock()
 	}
-	return nil
+	d.mu.Unlock()
+	return together(retries)
 }
 
 func (d *driver) aliveRoots() []pgexec.RunID {
