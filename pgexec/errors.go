@@ -27,19 +27,28 @@ var (
 	ErrIdempotencyMismatch = errors.New("idempotency key belongs to a run of another kind or input")
 )
 
-// Permanent marks a handler's error as one that no retry can mend.
-func Permanent(err error) error { return &executor.Failure{Err: err, Permanent: true} }
+// Permanent marks a handler's error as one that no retry can mend; nil stays nil.
+func Permanent(err error) error { return mark(err, executor.Failure{Permanent: true}) }
 
 // RetryAfter marks a handler's error as one to be retried no earlier than d
 // from now, in place of the kind's backoff; d is capped at 24 hours. The kind's
-// limit of attempts still holds.
+// limit of attempts still holds. Nil stays nil.
 func RetryAfter(err error, d time.Duration) error {
-	return &executor.Failure{Err: err, RetryAfter: d}
+	return mark(err, executor.Failure{RetryAfter: d})
 }
 
 // WithCode gives a handler's error a short stable word for programs, shown in
-// the log beside the message.
-func WithCode(err error, code string) error { return &executor.Failure{Err: err, Code: code} }
+// the log beside the message; nil stays nil.
+func WithCode(err error, code string) error { return mark(err, executor.Failure{Code: code}) }
+
+// mark says more of an error, and nothing of none: a handler may mark whatever it has got.
+func mark(err error, f executor.Failure) error {
+	if err == nil {
+		return nil
+	}
+	f.Err = err
+	return &f
+}
 
 // RunError is the error of a run that did not succeed.
 type RunError struct {

@@ -66,22 +66,22 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 	case r.ctx.Err() != nil:
 		a.aborted = true
 	default:
-		a.failure = asFailure(ctx, err)
+		a.failure = err
 	}
 }
 
-// call resolves the input and calls the handler; a panic or a runtime.Goexit comes back as an error.
-func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget, tx *lazyTx) (result *Result, err error) {
+// call resolves the input and calls the handler; a panic or a runtime.Goexit, its error's included, comes back as a failure.
+func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget, tx *lazyTx) (result *Result, failure *Failure) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
 		if p := recover(); p != nil {
-			err = &Failure{Err: fmt.Errorf("panic: %v", p), Code: "panic", Stack: string(debug.Stack())}
+			failure = &Failure{Err: fmt.Errorf("panic: %v", p), Code: "panic", Stack: string(debug.Stack())}
 			return
 		}
-		err = &Failure{Err: errors.New("the handler ended its goroutine"), Code: "panic"}
+		failure = &Failure{Err: errors.New("the handler ended its goroutine"), Code: "panic"}
 	}()
 	input, err := resolveInput(n)
 	if err != nil {
@@ -96,8 +96,11 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		Budget:  budget,
 		TxFunc:  tx.get,
 	})
+	if err != nil {
+		failure = asFailure(ctx, err)
+	}
 	returned = true
-	return result, err
+	return result, failure
 }
 
 // resolveInput puts ancestors' outputs in the place of the input's references.

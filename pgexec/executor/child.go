@@ -85,7 +85,7 @@ func (r *Run) inBackground(f func(context.Context) event) {
 }
 
 // childStarted looks for the child's end, which may be there already; a child
-// that could not be started is tried again. The start may fail although the child
+// that could not be started is tried again, unless it never can be. The start may fail although the child
 // is there, and even its end seen: then there is nothing more to wait for.
 func (r *Run) childStarted(w *wait, err error) {
 	switch {
@@ -95,6 +95,8 @@ func (r *Run) childStarted(w *wait, err error) {
 	case errors.Is(err, runlog.ErrFenced):
 		r.look() // not ours any more, or being cancelled: the inbox tells which
 		r.retryChild(w)
+	case refusesData(err), errors.Is(err, wake.ErrNoChild):
+		r.failWait(w, &Failure{Err: err, Code: "bad_input"})
 	default:
 		r.log.Warn("start child run, trying again", "node_id", w.node.ID, "error", err)
 		r.retryChild(w)
@@ -124,12 +126,7 @@ func (r *Run) matchChildren() {
 			r.endWait(w, end)
 			continue
 		}
-		f := &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status}
-		end.Status, end.Error = pb.NodeStatus_NODE_STATUS_FAILED, f.proto(true)
-		r.log.Info("node failed", "node_id", n.ID, "kind", n.Kind, "error", f)
-		if err := r.appendWait(w, end); err != nil {
-			r.lose(err)
-		}
+		r.failWaitAs(w, end, &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status})
 	}
 }
 

@@ -40,9 +40,10 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns the error the handler gave.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// asFailure gathers what the wrapped errors of a handler say about it.
+// asFailure gathers what the wrapped errors of a handler say about it. It calls
+// their methods, which may panic, and keeps of them only what they say.
 func asFailure(ctx context.Context, err error) *Failure {
-	out := &Failure{Err: err}
+	out := &Failure{Err: errors.New(err.Error())}
 	for e := err; e != nil; {
 		var f *Failure
 		if !errors.As(e, &f) {
@@ -70,6 +71,7 @@ func asFailure(ctx context.Context, err error) *Failure {
 const (
 	maxErrorMessage = 16 << 10
 	maxStack        = 8 << 10
+	maxErrorCode    = 128
 	// maxRetryAfter caps what a handler may ask for, so that a broken server cannot park a node for ever.
 	maxRetryAfter = 24 * time.Hour
 )
@@ -77,7 +79,7 @@ const (
 func (f *Failure) proto(permanent bool) *pb.Error {
 	return &pb.Error{
 		Message:   truncate(f.Err.Error(), maxErrorMessage),
-		Code:      f.Code,
+		Code:      truncate(f.Code, maxErrorCode),
 		Stack:     truncate(f.Stack, maxStack),
 		Permanent: permanent,
 	}

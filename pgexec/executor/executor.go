@@ -8,7 +8,11 @@
 //   - A node's successors start only after its record committed (G5):
 //     TestRun_SuccessorsStartAfterTheCommit.
 //   - A handler's panic fails its attempt, never the process:
-//     TestRun_PanicIsAFailedAttempt.
+//     TestRun_EndsWithTheErrorOfTheNodeThatCausedIt; so does an error
+//     that panics when it is asked what it says: TestRun_ErrorsThatCannotBeRead.
+//   - What can never be recorded, made or read ends the node or pauses the run, and is
+//     not tried for ever: TestRun_ChildThatCanNeverBe, TestRun_LogThatCannotBeDecodedIsPaused,
+//     TestRun_RecordThatNeverFitsPausesIt.
 //   - A drain or a lost session is never counted as an attempt (C17):
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there

@@ -129,21 +129,14 @@ func (r *Run) settleDoubt(w *wait, s wake.Signal) {
 	case err == nil && out.Output != nil && out.Error == nil && !out.RunAgain:
 		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: out.Output}}})
 	case err == nil && out.Output == nil && out.Error != nil && !out.RunAgain:
-		r.failSettled(w, s.ID, &Failure{Err: errors.New(*out.Error), Code: graph.CodeOutcomeUnknown})
+		r.failWaitAs(w, &pb.Node{SignalId: s.ID}, &Failure{Err: errors.New(*out.Error), Code: graph.CodeOutcomeUnknown})
 	case err == nil && out.Output == nil && out.Error == nil && out.RunAgain:
 		w.ending = true
 		r.runAgain(w.node, s.ID)
 	default:
-		r.failSettled(w, s.ID, &Failure{
+		r.failWaitAs(w, &pb.Node{SignalId: s.ID}, &Failure{
 			Err:  fmt.Errorf(`signal %q holds %.200s; want one of {"output": …}, {"error": "…"}, {"run_again": true}`, SignalOutcome, s.Payload),
 			Code: "bad_outcome",
 		})
-	}
-}
-
-func (r *Run) failSettled(w *wait, signalID int64, f *Failure) {
-	end := &pb.Node{Status: pb.NodeStatus_NODE_STATUS_FAILED, Error: f.proto(true), SignalId: signalID}
-	if err := r.appendWait(w, end); err != nil {
-		r.lose(err)
 	}
 }

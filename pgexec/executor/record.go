@@ -55,9 +55,15 @@ func (r *Run) txFailed(a *attempt, err error) {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		a.failure.Code = pg.Code
-		a.failure.Permanent = strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
 	}
+	a.failure.Permanent = refusesData(err)
 	r.recordFailure(a)
+}
+
+// refusesData: the database refused what it was given for what it is, and will again.
+func refusesData(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23"))
 }
 
 func (r *Run) recordFailure(a *attempt) {
@@ -94,10 +100,10 @@ func (r *Run) recordPermanent(a *attempt, f *Failure) {
 	r.mustAppend(&pb.Record{Body: &pb.Record_Node{Node: node}})
 }
 
-// mustAppend appends a record that is small by construction.
+// mustAppend appends a record that is small, but for the parents of a node that has very many.
 func (r *Run) mustAppend(rec *pb.Record) {
 	if err := r.append(rec); err != nil {
-		r.lose(err)
+		r.refused(err)
 	}
 }
 

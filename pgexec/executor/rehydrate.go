@@ -121,7 +121,8 @@ func (r *Run) readLog(ctx context.Context) error {
 func isCorrupt(err error) bool {
 	var corrupt *graph.CorruptError
 	var gap *runlog.GapError
-	return errors.As(err, &corrupt) || errors.As(err, &gap)
+	var decode *runlog.DecodeError
+	return errors.As(err, &corrupt) || errors.As(err, &gap) || errors.As(err, &decode)
 }
 
 // corrupt pauses a run whose log this build cannot replay: going on could only do harm.

@@ -74,6 +74,7 @@ type Run struct {
 	cancelled   bool
 	lost        error
 	pauseReason string // a person or a limit wants the run paused
+	stuck       string // why the run cannot go on until a person looks at it
 	reason      string // of the end
 	suspects    []graph.NodeID
 	giveUp      <-chan time.Time
@@ -149,9 +150,9 @@ func (r *Run) drive(claimCtx, workCtx context.Context) ending {
 func (r *Run) loop(claimCtx, workCtx context.Context) ending {
 	claimDone, workDone := claimCtx.Done(), workCtx.Done()
 	for {
-		r.launch()
+		limit := r.launch()
 		if r.settled() {
-			if end, ok := r.verdict(); ok {
+			if end, ok := r.verdict(limit); ok {
 				return end
 			}
 		}
@@ -309,15 +310,18 @@ func (r *Run) backoffLeft(n *graph.Node) time.Duration {
 	return time.UnixMicro(n.NotBefore).Sub(r.x.NowFunc())
 }
 
-// launch starts every queued node that the run's own limits allow. A run that
-// is to stop starts nothing more.
-func (r *Run) launch() {
+// launch starts every queued node that the run's own limits allow, and names
+// the limit that it met. A run that is to stop starts nothing more.
+func (r *Run) launch() (limit string) {
 	if len(r.queue) == 0 || r.stopping() {
-		return
+		return ""
 	}
 	started := 0
 	for _, n := range r.queue {
-		if r.inFlight >= r.maxParallel() || r.limitReached() != "" {
+		if r.inFlight >= r.maxParallel() {
+			break
+		}
+		if limit = r.limitReached(); limit != "" {
 			break
 		}
 		started++
@@ -325,6 +329,7 @@ func (r *Run) launch() {
 		go r.attempt(r.launchCtx, n, r.budget())
 	}
 	r.queue = r.queue[started:]
+	return limit
 }
 
 func (r *Run) maxParallel() int {
@@ -335,7 +340,7 @@ func (r *Run) maxParallel() int {
 }
 
 func (r *Run) stopping() bool {
-	return r.draining || r.cancelled || r.pauseReason != "" || r.lost != nil || r.g.Failure() != nil
+	return r.draining || r.cancelled || r.pauseReason != "" || r.stuck != "" || r.lost != nil || r.g.Failure() != nil
 }
 
 // settled reports that nothing is in flight.
@@ -343,13 +348,17 @@ func (r *Run) settled() bool {
 	return r.inFlight == 0 && (r.unconfirmed == 0 || r.lost != nil)
 }
 
-// verdict says what becomes of a run with nothing in flight; ok is false if it stays.
-func (r *Run) verdict() (end ending, ok bool) {
+// verdict says what becomes of a run with nothing in flight, whose queued nodes
+// the given limit keeps from starting; ok is false if it stays.
+func (r *Run) verdict(limit string) (end ending, ok bool) {
 	switch {
 	case r.lost != nil:
 		return endLost, true
 	case r.cancelled:
 		return endCancelled, true
+	case r.stuck != "":
+		r.reason = r.stuck
+		return endPaused, true
 	case r.g.Failure() != nil && r.busy > 0: // perhaps a child is being started, which is to be cancelled then
 		return 0, false
 	case r.g.Failure() != nil, r.g.Done():
@@ -357,11 +366,9 @@ func (r *Run) verdict() (end ending, ok bool) {
 	case r.pauseReason != "":
 		r.reason = r.pauseReason
 		return endPaused, true
-	case len(r.queue) > 0 && !r.draining:
-		if r.reason = r.limitReached(); r.reason != "" {
-			return endPaused, true
-		}
-		return 0, false
+	case len(r.queue) > 0 && limit != "": // the same look at the clock that kept them from starting
+		r.reason = limit
+		return endPaused, true
 	case len(r.queue) == 0 && len(r.waits)+len(r.timers) > 0:
 		return r.idle()
 	default:
@@ -382,6 +389,14 @@ func (r *Run) lose(err error) {
 		return
 	}
 	r.log.Error("run dropped: its record was refused", "error", err)
+}
+
+// refused pauses the run: what there is to say of it can never be recorded, so
+// that to go on, here or elsewhere, would be to do the same again for ever.
+func (r *Run) refused(err error) {
+	r.log.Error("a record cannot be written; the run is paused", "error", err)
+	r.stuck = "a record cannot be written: " + err.Error()
+	r.stopLaunch()
 }
 
 func (r *Run) stopTimers() {

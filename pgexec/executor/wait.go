@@ -212,15 +212,18 @@ func (r *Run) match(w *wait) bool {
 func (r *Run) endWait(w *wait, end *pb.Node) {
 	end.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	if err := r.appendWait(w, end); err != nil {
-		r.failWait(w, &Failure{Err: err, Code: "record_too_large"})
+		r.failWaitAs(w, end, &Failure{Err: err, Code: "record_too_large"})
 	}
 }
 
-func (r *Run) failWait(w *wait, f *Failure) {
+func (r *Run) failWait(w *wait, f *Failure) { r.failWaitAs(w, &pb.Node{}, f) }
+
+// failWaitAs ends a wait with a failure that consumes what the given end does: its signal, its child run.
+func (r *Run) failWaitAs(w *wait, end *pb.Node, f *Failure) {
 	r.log.Info("node failed", "node_id", w.node.ID, "kind", w.node.Kind, "error", f)
-	end := &pb.Node{Status: pb.NodeStatus_NODE_STATUS_FAILED, Error: f.proto(true)}
+	end.Status, end.Output, end.Error = pb.NodeStatus_NODE_STATUS_FAILED, nil, f.proto(true)
 	if err := r.appendWait(w, end); err != nil {
-		r.lose(err)
+		r.refused(err)
 	}
 }
 

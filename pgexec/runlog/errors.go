@@ -36,6 +36,21 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("log of run %s has a gap: record %d is missing, the next one there is %d", e.RunID, e.Want, e.Got)
 }
 
+// DecodeError says that a record is not one, or not one of this format: storage is damaged, or
+// somebody has written the row by hand.
+type DecodeError struct {
+	RunID RunID
+	Seq   Seq
+	Err   error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode record %d of run %s: %v", e.Seq, e.RunID, e.Err)
+}
+
+// Unwrap returns what the decoder said.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
 // TooLargeError says that a record is over the hard limit. It is permanent: the same record
 // will never fit.
 type TooLargeError struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // Read calls fn with each record after the given seq, in order. Decoding overlaps with fetching.
-// A log that is not contiguous is a [*GapError]; an error of fn ends the reading and is returned as it
+// A log that is not contiguous is a [*GapError], a record that is none a [*DecodeError]; an error of fn ends the reading and is returned as it
 // is. fn must not wait for anything: a snapshot is held until the last record was fetched (G8).
 func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
 	f := newFetcher(id, after)
@@ -22,7 +22,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(
 		err := c.each(func(seq Seq, data []byte) error {
 			rec := new(pb.Record)
 			if err := proto.Unmarshal(data, rec); err != nil {
-				return fmt.Errorf("decode record %d of run %s: %w", seq, id, err)
+				return &DecodeError{RunID: id, Seq: seq, Err: err}
 			}
 			return fn(seq, rec)
 		})

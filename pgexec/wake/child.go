@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,6 +17,9 @@ import (
 // ErrWanted says that somebody wants the parent paused or cancelled, so that
 // it gets no further child. It wraps [runlog.ErrFenced]: the inbox says what is wanted.
 var ErrWanted = fmt.Errorf("a pause or the end of the run is wanted: %w", runlog.ErrFenced)
+
+// ErrNoChild says that the id of the child is another run's.
+var ErrNoChild = errors.New("the run with that id is there already and no child")
 
 const (
 	minChildPause = 5 * time.Millisecond
@@ -79,7 +83,7 @@ func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bo
 	case answer.Started, answer.Existed != nil && *answer.Existed:
 		return false, nil
 	case answer.Existed != nil:
-		return false, fmt.Errorf("run %s is there already and no child of node %q of run %s", p.ChildID, p.ParentNodeID, p.ParentID)
+		return false, fmt.Errorf("%w of node %q of run %s: %s", ErrNoChild, p.ParentNodeID, p.ParentID, p.ChildID)
 	case answer.Refused:
 		return false, ErrWanted
 	case !answer.Ours:
