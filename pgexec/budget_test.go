@@ -2,9 +2,11 @@ package pgexec_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -101,4 +103,33 @@ func TestLimits_DeadlineAndWallTime(t *testing.T) {
 		t.Errorf("resume says %q", answer)
 	}
 	b.succeed(id)
+}
+
+// Times that only Postgres can name neither keep a run from being claimed nor others from being listed.
+func TestRun_TimesBeyondAllCalendars(t *testing.T) {
+	b := setup(t)
+	var ran, near atomic.Int64
+	b.replica(turns(&ran, &near))
+	client := pgexec.NewClient(b.pool, nil)
+	for _, times := range []string{
+		"null, '-infinity'",
+		"null, '4713-01-01 BC'",
+		"'294276-01-01', now()",
+	} {
+		id := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input, deadline, run_at) values ('turn', '1', `+times+`) returning run_id`)
+		b.succeed(id)
+		if _, err := client.Get(b.ctx, id); err != nil {
+			t.Errorf("deadline, run_at = %s: %v", times, err)
+		}
+	}
+	query[pgexec.RunID](b, `insert into pgexec.runs (kind, run_at) values ('turn', '294276-01-01') returning run_id`)
+	runs, err := client.List(b.ctx, nil)
+	if err != nil || len(runs) != 4 {
+		t.Fatalf("%d runs are listed: %v", len(runs), err)
+	}
+	for _, run := range runs {
+		if _, err := json.Marshal([]time.Time{run.RunAt, run.Limits.Deadline}); err != nil {
+			t.Error(err)
+		}
+	}
 }

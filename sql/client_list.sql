@@ -1,5 +1,5 @@
 -- The newest runs first, by id, before a cursor: a plain read along the primary key.
-select run_id, kind, input, status, owner, epoch, queue, priority, labels, idempotency_key, nullif(run_at, 'infinity') as run_at, created_by,
+select run_id, kind, input, status, owner, epoch, queue, priority, labels, idempotency_key, case when run_at between timestamptz '0001-01-02 00:00Z' and '9999-12-30 00:00Z' then run_at end as run_at, created_by,
   created_at, started_at, finished_at, result, coalesce(result_seq, 0) as result_seq, error,
   case wanted
     when 'cancel' then 'being cancelled' || coalesce(': ' || wanted_reason, '')
@@ -9,7 +9,8 @@ select run_id, kind, input, status, owner, epoch, queue, priority, labels, idemp
   coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'::uuid) as parent_run_id, coalesce(parent_node_id, '') as parent_node_id, depth,
   input_tokens, output_tokens, pgexec.nano_usd(cost_usd) as cost_nano_usd, nodes_done,
   coalesce(max_tokens, 0) as max_tokens, coalesce(max_cost_usd, 0)::float8 as max_cost_usd, coalesce(max_nodes, 0) as max_nodes,
-  coalesce(max_wall_ms, 0) as max_wall_ms, deadline, coalesce(max_parallel, 0) as max_parallel, soft_limit
+  coalesce(max_wall_ms, 0) as max_wall_ms,
+  case when deadline between timestamptz '0001-01-02 00:00Z' and '9999-12-30 00:00Z' then deadline end as deadline, coalesce(max_parallel, 0) as max_parallel, soft_limit
 from pgexec.runs
 where run_id < coalesce($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   and ($2::text[] is null or status = any ($2))
