@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,8 @@ type localReplica struct {
 	notes *os.File
 	stop  context.CancelFunc
 	done  chan error
+	// drained is done by the test, or by its end.
+	drained sync.Once
 }
 
 func (c *crowd) startLocal(rare bool) *localReplica {
@@ -63,6 +66,7 @@ func (c *crowd) startLocal(rare bool) *localReplica {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
+	c.t.Cleanup(func() { r.drain(c.t) })
 	go func() { r.done <- r.run(ctx, c.shop.config(r.host, rare, r.notes, c.log)) }()
 	return r
 }
@@ -84,7 +88,9 @@ func (r *localReplica) run(ctx context.Context, cfg *pgexec.Config) error {
 }
 
 // drain stops the replica and waits for it.
-func (r *localReplica) drain(t *testing.T) {
+func (r *localReplica) drain(t *testing.T) { r.drained.Do(func() { r.end(t) }) }
+
+func (r *localReplica) end(t *testing.T) {
 	r.stop()
 	select {
 	case err := <-r.done:

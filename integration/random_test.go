@@ -64,7 +64,6 @@ func TestRandomPrograms_EndAsTheModelSays(t *testing.T) {
 	s := randomStormOf(t)
 	pool := pgtest.DB(t)
 	ctx, cancel := context.WithTimeout(t.Context(), s.limit+3*s.settle)
-	defer cancel()
 	shop := workshop{dir: t.TempDir()}
 	if _, err := pool.Exec(ctx, effects); err != nil {
 		t.Fatal(err)
@@ -72,16 +71,18 @@ func TestRandomPrograms_EndAsTheModelSays(t *testing.T) {
 	crowd := newCrowd(t, rand.New(rand.NewPCG(s.seed, 1<<32)), shop)
 	d := newDriver(t, pool, shop, rand.New(rand.NewPCG(s.seed, 1<<33)))
 
+	var running, tending sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait(); tending.Wait() })
 	tendCtx, endTend := context.WithCancel(ctx)
-	var tending sync.WaitGroup
 	tending.Go(func() { d.tend(tendCtx) })
 	chaosCtx, endChaos := context.WithCancel(ctx)
-	var chaos sync.WaitGroup
-	chaos.Go(func() { crowd.chaos(chaosCtx) })
 	started := time.Now()
-	s.runAll(ctx, d)
-	endChaos()
-	chaos.Wait()
+	running.Go(func() {
+		defer endChaos()
+		s.runAll(ctx, d)
+	})
+	crowd.chaos(chaosCtx)
+	running.Wait()
 	calm := time.Now()
 	stuck := waitForTrees(ctx, t, pool, s.settle)
 	t.Logf("%d programs in %.1f s, all ended %.1f s later; %v; %d replicas started",
