@@ -1,4 +1,4 @@
--- Starts the child run of a node, once however often it is asked for: its id is its primary key. Under the parent's row lock (key share), and only while the parent is ours and nobody wants it paused or cancelled: a statement that goes down the tree locks the parent first and then sees the child, or makes this one refuse. No lock of the parent's is waited for.
+-- Starts the child run of a node, once however often it is asked for: its id is its primary key. Under the parent's row lock (key share), and only while the parent is ours and nobody wants it paused or cancelled: a statement that goes down the tree locks the parent first and then sees the child, or makes this one refuse. With $16 none is made, and the answer only tells whether there is one. No lock of the parent's is waited for.
 with parent as materialized (
   select r.run_id, r.priority, r.queue, r.created_by, r.traceparent, r.soft_limit, r.wanted
   from pgexec.runs r
@@ -13,7 +13,7 @@ with parent as materialized (
     timestamptz 'epoch' + nullif($13::bigint, 0) * interval '1 microsecond', nullif($14::integer, 0),
     coalesce(nullif($15::float8, 0), p.soft_limit)
   from parent p
-  where p.wanted is null
+  where p.wanted is null and not $16::boolean
   on conflict (run_id) do nothing
   returning run_id
 )

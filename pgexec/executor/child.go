@@ -58,6 +58,11 @@ func (r *Run) startChild(w *wait, input []byte) {
 		r.failWait(w, &Failure{Err: err, Code: "bad_input"})
 		return
 	}
+	// At a limit none is started; one that is started already is in flight and waited for.
+	onlyFind := r.limitReached() != ""
+	if !onlyFind {
+		r.count(w)
+	}
 	params := wake.ChildParams{
 		ParentID:     r.claimed.RunID,
 		Owner:        r.x.ReplicaID,
@@ -68,6 +73,7 @@ func (r *Run) startChild(w *wait, input []byte) {
 		Input:        in.Input,
 		Limits:       r.leftFor(in.limits()),
 		Priority:     r.claimed.Priority,
+		OnlyFind:     onlyFind,
 	}
 	r.inBackground(func(ctx context.Context) event {
 		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
@@ -91,7 +97,11 @@ func (r *Run) childStarted(w *wait, err error) {
 	switch {
 	case w.ending:
 	case err == nil:
+		r.count(w)
 		r.look()
+	case errors.Is(err, wake.ErrNotStarted): // held until the limit is raised
+		r.dropChild(w)
+		r.queue = append(r.queue, w.node)
 	case errors.Is(err, runlog.ErrFenced):
 		r.look() // not ours any more, or being cancelled: the inbox tells which
 		r.retryChild(w)
@@ -105,8 +115,29 @@ func (r *Run) childStarted(w *wait, err error) {
 
 // retryChild starts the child again in a moment: the wait is due, and begins anew.
 func (r *Run) retryChild(w *wait) {
-	delete(r.waits, w.node)
+	r.dropChild(w)
 	r.timers[w.node] = r.after(time.Second, w.node)
+}
+
+// dropChild takes back that the wait for a child has begun.
+func (r *Run) dropChild(w *wait) {
+	r.uncount(w)
+	delete(r.waits, w.node)
+}
+
+// count adds a wait's child to those in flight, once.
+func (r *Run) count(w *wait) {
+	if !w.counted {
+		w.counted = true
+		r.children++
+	}
+}
+
+func (r *Run) uncount(w *wait) {
+	if w.counted {
+		w.counted = false
+		r.children--
+	}
 }
 
 // matchChildren ends the waits whose child runs have ended.

@@ -16,8 +16,8 @@
 //   - A drain or a lost session is never counted as an attempt (C17):
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there
-//     (G7): TestLimits_PauseBetweenNodesAndResumeThere. No resume is lost (G4):
-//     TestResume_NoneIsLost.
+//     (G7): TestLimits_PauseBetweenNodesAndResumeThere, TestLimits_HoldChildRuns. No
+//     resume is lost (G4): TestResume_NoneIsLost.
 //   - A run whose next nodes are of kinds this replica lacks goes to one that has
 //     them, whatever else it waits for: TestRolling_TwoBuildsWithDifferentKinds,
 //     TestRolling_MissingKindBesideOtherWaits, TestRolling_DrainDoesNotParkWhatOthersCanRun.

@@ -101,7 +101,7 @@ func (r *Run) cancelRun(reason string) {
 func (r *Run) limitReached() string {
 	spent, l := r.g.Usage(), r.limits
 	now := r.x.NowFunc().UnixMicro()
-	started := spent.Nodes + int64(r.inFlight+r.unconfirmed)
+	started := spent.Nodes + int64(r.inFlight+r.unconfirmed+r.children)
 	switch {
 	case l.MaxTokens > 0 && spent.InputTokens+spent.OutputTokens >= l.MaxTokens:
 		return fmt.Sprintf("limit max_tokens reached: %d of %d tokens spent", spent.InputTokens+spent.OutputTokens, l.MaxTokens)

@@ -57,6 +57,7 @@ type Run struct {
 	waits       map[*graph.Node]*wait
 	marks       map[*graph.Node]*mark // of at-most-once nodes, on the way to the log
 	inFlight    int
+	children    int // waits for child runs that are started, or about to be
 	unconfirmed int // records sent to the log whose commit is not known yet
 	busy        int // statements in the background
 
@@ -325,6 +326,10 @@ func (r *Run) launch() (limit string) {
 			break
 		}
 		started++
+		if n.Kind == KindRun { // held at a limit before
+			r.beginWait(n)
+			continue
+		}
 		r.inFlight++
 		go r.attempt(r.launchCtx, n, r.budget())
 	}
@@ -366,6 +371,8 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 	case r.pauseReason != "":
 		r.reason = r.pauseReason
 		return endPaused, true
+	case len(r.queue) > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
+		return 0, false
 	case len(r.queue) > 0 && limit != "": // the same look at the clock that kept them from starting
 		r.reason = limit
 		return endPaused, true

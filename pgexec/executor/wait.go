@@ -75,6 +75,8 @@ type wait struct {
 	timer  *time.Timer
 	signal signalInput  // of a signal node
 	child  runlog.RunID // of a run node
+	// counted: the child is one of those in flight.
+	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
 	// ending: its record is on the way to the log.
@@ -229,6 +231,7 @@ func (r *Run) failWaitAs(w *wait, end *pb.Node, f *Failure) {
 
 func (r *Run) appendWait(w *wait, end *pb.Node) error {
 	w.ending = true
+	r.uncount(w)
 	node := r.nodeRecord(&attempt{node: w.node, finished: r.x.NowFunc()})
 	node.StartedUs = w.node.ReadyUs
 	node.Status, node.Output, node.Error = end.Status, end.Output, end.Error

@@ -21,6 +21,9 @@ var ErrWanted = fmt.Errorf("a pause or the end of the run is wanted: %w", runlog
 // ErrNoChild says that the id of the child is another run's.
 var ErrNoChild = errors.New("the run with that id is there already and no child")
 
+// ErrNotStarted says that there is no child yet, where none was to be made.
+var ErrNotStarted = errors.New("the child run is not started yet")
+
 const (
 	minChildPause = 5 * time.Millisecond
 	maxChildPause = 200 * time.Millisecond
@@ -42,6 +45,8 @@ type ChildParams struct {
 	Limits Limits
 	// Priority defaults to the parent's.
 	Priority int
+	// OnlyFind has no child made that is not there yet: the error is [ErrNotStarted] then.
+	OnlyFind bool
 }
 
 // StartChild makes the child run, or finds that it is there already. It fails
@@ -76,7 +81,7 @@ func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bo
 	l := p.Limits
 	answer, err := one[childRow](ctx, pool, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
 		p.ChildID, p.Kind, orNull(p.Input), p.Priority,
-		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit)
+		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit, p.OnlyFind)
 	switch {
 	case err != nil:
 		return false, err
@@ -88,6 +93,8 @@ func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bo
 		return false, ErrWanted
 	case !answer.Ours:
 		return false, runlog.ErrFenced
+	case p.OnlyFind:
+		return false, ErrNotStarted
 	}
 	return true, nil
 }
