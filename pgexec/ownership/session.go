@@ -149,6 +149,12 @@ func (s *Session) enlist(ctx context.Context, token string) (sent time.Time, err
 		if err := refusePooler(ctx, s.cfg, s.conn, pooled{token: token, id: s.id}); err != nil {
 			return sent, err
 		}
+		if err := ctx.Err(); err != nil {
+			return sent, err
+		}
+		// From here on a stop does not cut it off: what is listed is taken off the list by [Session.Close].
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.giveUpAfter())
+		defer cancel()
 		info := s.cfg.Info
 		sent = time.Now()
 		at, err := queryValue[time.Time](ctx, s.conn, sql.OwnershipSessionInsert, int32(s.id), info.Host, int32(info.PID),

@@ -12,6 +12,7 @@ import (
 	"github.com/pgexec/runtime/internal/pgserver"
 	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/sql"
 )
 
 const lockOf = `select count(*) from pg_locks where locktype = 'advisory' and classid = 1885824376
@@ -43,6 +44,45 @@ func TestSession_ListedAndLockedUntilClosed(t *testing.T) {
 	b.eventually("the lock is free", func() bool { return value[int](b, lockOf, int32(s.ID()), pid) == 0 })
 	if s.Err() != nil {
 		t.Errorf("a closed session is not a lost one: %v", s.Err())
+	}
+}
+
+// cancelAfter calls cancel when a statement begins.
+type cancelAfter struct {
+	statement string
+	cancel    context.CancelFunc
+}
+
+func (c cancelAfter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if d.SQL == c.statement {
+		c.cancel()
+	}
+	return ctx
+}
+
+func (cancelAfter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A replica that is stopped while it starts stays on no list, though it may be the last one and nobody finds it dead.
+func TestOpen_StoppedMeanwhileIsListedNowhere(t *testing.T) {
+	t.Parallel()
+	for _, statement := range []string{sql.OwnershipSessionLock, sql.OwnershipSessionInsert, sql.OwnershipSessionListen} {
+		b := setup(t)
+		ctx, cancel := context.WithCancel(b.ctx)
+		conn := b.connConfig()
+		conn.Tracer = cancelAfter{statement, cancel}
+		s, err := ownership.Open(ctx, ownership.SessionConfig{ConnConfig: conn, Info: b.info(), Logger: b.log()})
+		if ctx.Err() == nil {
+			t.Errorf("not stopped: %s", statement)
+		}
+		if err == nil {
+			if err := s.Close(b.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := value[int](b, `select count(*) from pgexec.replicas`); n != 0 {
+			t.Errorf("%d replicas are listed", n)
+		}
+		cancel()
 	}
 }
 
