@@ -77,7 +77,8 @@ func (n *Node) Final() {
 // attempt has failed. Commit and Rollback of the transaction itself return an error.
 //
 // The transaction holds a connection of the pool and, as any, row locks and a
-// snapshot until the handler returns: do the slow work before it.
+// snapshot until the handler returns: do the slow work before it, and let
+// [KindOpts.MaxParallel] keep fewer of them open than the pool has connections.
 func (n *Node) Tx(ctx context.Context) (pgx.Tx, error) { return n.call.TxFunc(ctx, nil) }
 
 // TxThen is [Node.Tx] for statements that may leave something on their session,

@@ -23,18 +23,18 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 	if errors.Is(r.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
 		return // the session is gone; whoever finds it dead puts the run back
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(workCtx), concludeTimeout)
-	defer cancel()
 	var err error
 	switch end {
 	case endFinished:
-		err = r.finish(ctx)
+		if err = r.cancelChildren(workCtx); err == nil {
+			err = inTime(workCtx, r.finish)
+		}
 	case endCancelled:
-		err = r.finishCancelled(ctx)
+		err = inTime(workCtx, r.finishCancelled)
 	case endPaused:
-		err = r.pause(ctx)
+		err = inTime(workCtx, r.pause)
 	case endReleased, endLost:
-		err = r.release(ctx)
+		err = inTime(workCtx, r.release)
 	case endParked:
 	}
 	switch {
@@ -45,9 +45,16 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 	case !errors.Is(err, runlog.ErrFenced):
 		r.log.Error("conclude run, releasing it", "error", err)
 	}
-	if err := r.release(ctx); err != nil {
+	if err := inTime(workCtx, r.release); err != nil {
 		r.log.Warn("release run", "error", err)
 	}
+}
+
+// inTime gives a step concludeTimeout, also when workCtx has ended.
+func inTime(workCtx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(workCtx), concludeTimeout)
+	defer cancel()
+	return step(ctx)
 }
 
 // finish appends the last record and sets the run's status in one statement.
@@ -55,9 +62,6 @@ func (r *Run) finish(ctx context.Context) error {
 	fin := &pb.Finished{Status: pb.RunStatus_RUN_STATUS_SUCCEEDED, AtUs: r.x.NowFunc().UnixMicro()}
 	params := runlog.FinishParams{Status: "succeeded"}
 	if failed := r.g.Failure(); failed != nil {
-		if err := r.cancelChildren(ctx); err != nil {
-			return err
-		}
 		fin.Status, params.Status = pb.RunStatus_RUN_STATUS_FAILED, "failed"
 		fin.Error, fin.ErrorNodeId = failed.Err, string(failed.ID)
 		params.Error = "node " + string(failed.ID) + ": " + failed.Err.GetMessage()
@@ -79,13 +83,22 @@ func (r *Run) finish(ctx context.Context) error {
 
 // cancelChildren cancels the runs that this one, which failed, still waits for.
 // It comes before the end is recorded: after a crash in between it is done again.
-func (r *Run) cancelChildren(ctx context.Context) error {
+// There may be thousands: each has its own time, and a drain's deadline ends the row.
+func (r *Run) cancelChildren(workCtx context.Context) error {
+	if r.g.Failure() == nil {
+		return nil
+	}
+	reason := "parent run " + r.claimed.RunID.String() + " failed"
 	for _, n := range r.g.Frontier() {
 		if n.Kind != KindRun {
 			continue
 		}
+		if workCtx.Err() != nil {
+			return context.Cause(workCtx)
+		}
 		child := ChildID(r.claimed.RunID, n.ID)
-		if err := wake.CancelChild(ctx, r.x.Pool, child, "parent run "+r.claimed.RunID.String()+" failed"); err != nil {
+		err := inTime(workCtx, func(ctx context.Context) error { return wake.CancelChild(ctx, r.x.Pool, child, reason) })
+		if err != nil {
 			return err
 		}
 	}
