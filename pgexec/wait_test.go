@@ -153,6 +153,8 @@ func TestWait_TimeAloneEndsIt(t *testing.T) {
 		"sleep without input":   {kind: "sleep", input: `{}`, fails: `"for"`},
 		"sleep for nonsense":    {kind: "sleep", input: `{"for": "tomorrow"}`, fails: `"tomorrow"`},
 		"sleep unknown field":   {kind: "sleep", input: `{"fore": "1s"}`, fails: "fore"},
+		"sleep with a list":     {kind: "sleep", input: `[1]`, fails: "it is a JSON array; want an object"},
+		"signal with a number":  {kind: "signal", input: `{"name": 7}`, fails: `"name" is a JSON number; want a string`},
 		"signal without name":   {kind: "signal", input: `{}`, fails: `"name"`},
 		"run without kind":      {kind: "run", input: `{}`, fails: `"kind"`},
 	} {

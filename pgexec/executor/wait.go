@@ -150,7 +150,15 @@ func dueUs(n *graph.Node, d duration) int64 {
 func strict(raw []byte, dst any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
-	return dec.Decode(dst)
+	err := dec.Decode(dst)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return fmt.Errorf("it is a JSON %s; want an object", wrong.Value)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%q is a JSON %s; want a %s", wrong.Field, wrong.Value, wrong.Type)
+	}
+	return err
 }
 
 func (r *Run) until(us int64) time.Duration { return time.UnixMicro(us).Sub(r.x.NowFunc()) }

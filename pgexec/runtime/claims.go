@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/ownership"
@@ -34,6 +35,8 @@ type claimLoop struct {
 	requests chan claimRequest
 	slots    chan struct{}
 	hot      *hotSet
+	// strayBefore is what the last poll found owned and not in memory.
+	strayBefore []ownership.Held
 }
 
 type claimRequest struct {
@@ -187,7 +190,12 @@ func (c *claimLoop) poll(ctx context.Context) {
 	if err != nil {
 		return // the session or the next poll will tell
 	}
-	stray := c.hot.tell(owned)
+	// A run that has just ended may be in the one and not in the other: only what two polls find is stray.
+	found := c.hot.tell(owned)
+	stray := slices.DeleteFunc(slices.Clone(found), func(h ownership.Held) bool {
+		return !slices.ContainsFunc(c.strayBefore, func(b ownership.Held) bool { return b.RunID == h.RunID && b.Epoch == h.Epoch })
+	})
+	c.strayBefore = found
 	if len(stray) == 0 {
 		return
 	}
