@@ -100,7 +100,7 @@ func (r *reporter) reportReady(ctx context.Context, rt *pgexec.Runtime) {
 }
 
 // kinds are nodes that only take time: "hold" never ends, "quick" takes none,
-// "turn" and "slow" are endless chains of nodes.
+// "wait" parks until it is signalled, "turn" and "slow" are endless chains of nodes.
 func (r *reporter) kinds() *pgexec.Kinds {
 	kinds := pgexec.NewKinds()
 	pgexec.AddKind(kinds, "hold", func(ctx context.Context, n *pgexec.Node, _ none) (none, error) {
@@ -110,6 +110,11 @@ func (r *reporter) kinds() *pgexec.Kinds {
 	}, nil)
 	pgexec.AddKind(kinds, "quick", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
 		r.report(started, n.RunID(), n.ID())
+		return none{}, nil
+	}, nil)
+	pgexec.AddKind(kinds, "wait", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
+		signal := n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go"}, nil)
+		n.Spawn("quick", none{}, &pgexec.SpawnOpts{After: []pgexec.NodeRef{signal}})
 		return none{}, nil
 	}, nil)
 	for kind, least := range map[string]time.Duration{"turn": 100 * time.Millisecond, "slow": 2 * time.Second} {
