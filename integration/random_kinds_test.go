@@ -84,7 +84,11 @@ func (w workshop) execute(ctx context.Context, n *pgexec.Node, in step) (uint32,
 	}
 	var parents []ending
 	for _, p := range n.Parents() {
-		parents = append(parents, ending{status: string(p.Status()), output: string(p.RawOutput())})
+		raw, err := p.RawOutput()
+		if err != nil {
+			return 0, err
+		}
+		parents = append(parents, ending{status: string(p.Status()), output: string(raw)})
 	}
 	out := in.output(parents)
 	if in.Writes {

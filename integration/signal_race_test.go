@@ -42,8 +42,9 @@ func (a *asks) kinds() *pgexec.Kinds {
 	kinds := pgexec.NewKinds()
 	pgexec.AddKind(kinds, askKind, func(ctx context.Context, n *pgexec.Node, q question) (int, error) {
 		for _, p := range n.Parents() {
-			if got, want := string(p.RawOutput()), fmt.Sprint(q.Number-1); got != want {
-				return 0, pgexec.Permanent(fmt.Errorf("answer %s to question %s", got, want))
+			var got int
+			if err := p.Output(&got); err != nil || got != q.Number-1 {
+				return 0, pgexec.Permanent(fmt.Errorf("answer %d (%w) to question %d", got, err, q.Number-1))
 			}
 		}
 		if q.Number < q.Of {

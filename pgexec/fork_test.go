@@ -2,7 +2,6 @@ package pgexec_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,7 +44,7 @@ func TestFork_AnyPrefixRunsOnlyTheRest(t *testing.T) {
 		total := 0
 		for _, p := range n.Parents() {
 			var v int
-			if err := json.Unmarshal(p.RawOutput(), &v); err != nil {
+			if err := p.Output(&v); err != nil {
 				return 0, err
 			}
 			total += v

@@ -51,7 +51,7 @@ func (n *Node) IdempotencyKey() string {
 func (n *Node) HasKind(name string) bool { return n.kinds.byName[name] != nil || executor.IsWait(name) }
 
 // Parents returns the nodes this one was waiting for, in the order of its spec.
-func (n *Node) Parents() []*Ancestor { return ancestors(n.call.Node.Parents) }
+func (n *Node) Parents() []*Ancestor { return ancestors(n.call, n.call.Node.Parents) }
 
 // Ancestor returns the ancestor with that id, however far up.
 func (n *Node) Ancestor(id NodeID) (*Ancestor, bool) {
@@ -59,7 +59,7 @@ func (n *Node) Ancestor(id NodeID) (*Ancestor, bool) {
 	if a == nil {
 		return nil, false
 	}
-	return &Ancestor{node: a}, true
+	return &Ancestor{node: a, call: n.call}, true
 }
 
 // Final marks this node's output as the run's result, whatever nodes come
@@ -246,13 +246,14 @@ const (
 // Ancestor is a node that was done before this one started.
 type Ancestor struct {
 	node *graph.Node
+	call *executor.Call
 }
 
-func ancestors(nodes []*graph.Node) []*Ancestor {
+func ancestors(call *executor.Call, nodes []*graph.Node) []*Ancestor {
 	out := make([]*Ancestor, 0, len(nodes))
 	for _, p := range nodes {
 		if p.Status().Done() { // a skipped node may have parents that still run
-			out = append(out, &Ancestor{node: p})
+			out = append(out, &Ancestor{node: p, call: call})
 		}
 	}
 	return out
@@ -265,7 +266,7 @@ func (a *Ancestor) ID() NodeID { return a.node.ID }
 func (a *Ancestor) Kind() string { return a.node.Kind }
 
 // Parents returns the ancestor's own parents.
-func (a *Ancestor) Parents() []*Ancestor { return ancestors(a.node.Parents) }
+func (a *Ancestor) Parents() []*Ancestor { return ancestors(a.call, a.node.Parents) }
 
 // Status returns how the ancestor ended.
 func (a *Ancestor) Status() Status {
@@ -292,18 +293,24 @@ func (a *Ancestor) Err() error {
 }
 
 // RawInput returns the ancestor's input as JSON. The bytes must not be changed.
-func (a *Ancestor) RawInput() json.RawMessage { return a.node.Input.GetJson() }
+func (a *Ancestor) RawInput() (json.RawMessage, error) { return a.call.BytesFunc(a.node.Input) }
 
 // RawOutput returns the ancestor's output as JSON, byte for byte as its handler
-// gave it; nil if it did not succeed. The bytes must not be changed.
-func (a *Ancestor) RawOutput() json.RawMessage { return a.node.Output.GetJson() }
+// gave it; nil if it did not succeed. The bytes must not be changed. An output
+// that was too large for the log is read from where it is: return the error as
+// it is, and the attempt ends as such a failure has to.
+func (a *Ancestor) RawOutput() (json.RawMessage, error) { return a.call.BytesFunc(a.node.Output) }
 
 // Output decodes the ancestor's output into dst; its error if it did not succeed.
 func (a *Ancestor) Output(dst any) error {
 	if err := a.Err(); err != nil {
 		return err
 	}
-	if err := decodeJSON(a.RawOutput(), dst); err != nil {
+	raw, err := a.RawOutput()
+	if err != nil {
+		return fmt.Errorf("output of node %s: %w", a.ID(), err)
+	}
+	if err := decodeJSON(raw, dst); err != nil {
 		return fmt.Errorf("output of node %s: %w", a.ID(), err)
 	}
 	return nil

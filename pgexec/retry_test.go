@@ -53,7 +53,11 @@ func TestRetry_ChildRunsThatTheFailureCancelledGoOn(t *testing.T) {
 	pgexec.AddKind(kinds, "end", func(_ context.Context, n *pgexec.Node, _ none) (string, error) {
 		var got string
 		for _, p := range n.Parents() {
-			got += fmt.Sprintf("%s ", p.RawOutput())
+			raw, err := p.RawOutput()
+			if err != nil {
+				return "", err
+			}
+			got += fmt.Sprintf("%s ", raw)
 		}
 		return got, nil
 	}, nil)

@@ -268,8 +268,8 @@ func TestRun_BytesOfAnOutputAreNotTouched(t *testing.T) {
 		return json.RawMessage(odd), nil
 	}, nil)
 	pgexec.AddKind(kinds, "pass", func(_ context.Context, n *pgexec.Node, in json.RawMessage) (json.RawMessage, error) {
-		if string(in) != odd || string(n.Parents()[0].RawOutput()) != odd {
-			return nil, pgexec.Permanent(fmt.Errorf("input %s, parent's output %s", in, n.Parents()[0].RawOutput()))
+		if out, err := n.Parents()[0].RawOutput(); err != nil || string(in) != odd || string(out) != odd {
+			return nil, pgexec.Permanent(fmt.Errorf("input %s, parent's output %s (%w)", in, out, err))
 		}
 		return in, nil
 	}, nil)

@@ -89,12 +89,13 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		return nil, &Failure{Err: err, Code: "bad_ref", Permanent: true}
 	}
 	result, err = kind.HandlerFunc(ctx, &Call{
-		RunID:   r.claimed.RunID,
-		Node:    n,
-		Input:   input,
-		Attempt: n.Attempts + 1,
-		Budget:  budget,
-		TxFunc:  tx.get,
+		RunID:     r.claimed.RunID,
+		Node:      n,
+		Input:     input,
+		Attempt:   n.Attempts + 1,
+		Budget:    budget,
+		BytesFunc: func(p *pb.Payload) ([]byte, error) { return p.GetJson(), nil },
+		TxFunc:    tx.get,
 	})
 	if err != nil {
 		failure = asFailure(ctx, err)

@@ -73,6 +73,8 @@ type Call struct {
 	Input   *pb.Payload
 	Attempt uint32
 	Budget  Budget
+	// BytesFunc returns the JSON of an input or output of the run, nil of none.
+	BytesFunc func(*pb.Payload) ([]byte, error)
 	// TxFunc begins the transaction that commits with the node's record, or returns the one begun before.
 	// When it has ended, after (unless nil) gets its connection.
 	TxFunc func(ctx context.Context, after AfterFunc) (pgx.Tx, error)

@@ -47,5 +47,5 @@ func handleGraphResult(_ context.Context, n *pgexec.Node, _ json.RawMessage) (js
 		return nil, pgexec.Permanent(fmt.Errorf("kind %s is spawned by kind graph only", graphResultKind))
 	}
 	n.Final()
-	return parents[0].RawOutput(), nil
+	return parents[0].RawOutput()
 }
