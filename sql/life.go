@@ -2,7 +2,7 @@ package sql
 
 import _ "embed"
 
-// Statements of package wake about one run: what reaches it from outside, parking, child runs.
+// Statements of package wake about one run: what reaches it from outside, parking, child runs, tasks.
 var (
 	//go:embed life_inbox.sql
 	LifeInbox string
@@ -12,4 +12,12 @@ var (
 	LifeChild string
 	//go:embed life_cancel.sql
 	LifeCancel string
+	//go:embed life_tasks.sql
+	LifeTasks string
+	//go:embed life_task_ends.sql
+	LifeTaskEnds string
+	//go:embed life_task_kinds.sql
+	LifeTaskKinds string
+	//go:embed life_task_notify.sql
+	LifeTaskNotify string
 )

@@ -16,7 +16,8 @@ with want as materialized (
       when 'queued' then r.run_at <= me.now
       when 'parked' then r.run_at <= me.now or r.wake_job is not null
       when 'running' then dead.owner is not null
-    end and (r.waiting_kinds is null or r.waiting_kinds && me.kinds), false) as claimable
+    end and (r.waiting_kinds is null or r.waiting_kinds && me.kinds
+      or exists (select from pgexec.task_kinds k where k.kind = any (r.waiting_kinds))), false) as claimable
   from me
   cross join want w
   left join pgexec.runs r on r.run_id = w.run_id

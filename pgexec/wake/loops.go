@@ -76,9 +76,6 @@ func (w *Waker) runSweeps(ctx context.Context) {
 
 // wakeWaiting wakes runs that wait for a kind this replica has.
 func (w *Waker) wakeWaiting(ctx context.Context) error {
-	if len(w.cfg.Kinds) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	if _, err := one[struct{ Woken int }](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch); err != nil {

@@ -1,1 +1,13 @@
-select; -- filled by its change
+drop function pgexec.extend(bigint, text, interval);
+drop function pgexec.fail(bigint, text, text, boolean, interval);
+drop function pgexec.complete(bigint, text, json);
+drop function pgexec.lock_task(bigint, text);
+drop function pgexec.take(text, text, interval, integer);
+drop function pgexec.lock_due_tasks(text, integer);
+drop function pgexec.end_lost_tasks(bigint[]);
+drop function pgexec.tell_of_tasks(uuid[]);
+drop trigger runs_after_stop on pgexec.runs;
+drop function pgexec.runs_after_stop();
+drop function pgexec.declare_kind(text, integer, interval, interval, integer);
+drop table pgexec.tasks;
+drop table pgexec.task_kinds;

@@ -1,0 +1,122 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
+)
+
+// Task is a node that a program outside is to do.
+type Task struct {
+	NodeID string
+	Kind   string
+	// Attempt counts from 1; each has a task of its own.
+	Attempt int
+	// Input is JSON text; bytes that no text has reach the worker with a replacement.
+	Input []byte
+	// AtMostOnce has the task fail when its lease expires, instead of being done by another worker.
+	AtMostOnce bool
+}
+
+// TasksParams names a run as its owner knows it, and tasks of its nodes.
+type TasksParams struct {
+	RunID runlog.RunID
+	Owner runlog.ReplicaID
+	Epoch runlog.Epoch
+	Tasks []Task
+}
+
+// TaskEnd is a task that has ended, well or not.
+type TaskEnd struct {
+	TaskID    int64
+	NodeID    string
+	Attempt   int
+	Succeeded bool
+	// Output is JSON text, byte for byte as the worker gave it.
+	Output string
+	// Error and ErrorCode say why it failed; ErrorCode is [CodeTaskUnknown] for one that was to be done at most once.
+	Error, ErrorCode string
+	Permanent        bool
+	// RetryAfterUs, when positive, is the least wait before the next attempt.
+	RetryAfterUs     int64
+	TakenAt, EndedAt time.Time
+}
+
+// CodeTaskUnknown says that a task that may be done only once was taken and did
+// not end in time.
+const CodeTaskUnknown = "outcome_unknown"
+
+// MaxTaskEnds bounds the ends that one look returns.
+const MaxTaskEnds = 200
+
+// StartTasks makes the tasks of nodes, or finds that they are there already,
+// perhaps ended: existing says so of any. It fails with [runlog.ErrFenced] when
+// the run is not the owner's any more, and with [ErrWanted] when it is to be
+// paused or cancelled: a run that stops leaves no task. While somebody holds the
+// run's row it tries again until ctx is done. Workers hear of new tasks by [Tasks.Announce].
+func StartTasks(ctx context.Context, pool *pgxpool.Pool, p TasksParams) (existing bool, err error) {
+	for pause := minChildPause; ; pause = min(2*pause, maxChildPause) {
+		made, err := startTasks(ctx, pool, p)
+		if err == nil {
+			return made < len(p.Tasks), nil
+		}
+		if !errors.Is(err, errBusy) {
+			return false, fmt.Errorf("start tasks: %w", err)
+		}
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return false, fmt.Errorf("start tasks: the run's row is locked by another session: %w", context.Cause(ctx))
+		}
+	}
+}
+
+var errBusy = errors.New("locked by another session")
+
+// tasksRow says what became of a start.
+type tasksRow struct {
+	Made    int
+	Asked   bool
+	Refused bool
+	Ours    bool
+}
+
+func startTasks(ctx context.Context, pool *pgxpool.Pool, p TasksParams) (made int, err error) {
+	n := len(p.Tasks)
+	nodes, kinds, attempts := make([]string, n), make([]string, n), make([]int, n)
+	inputs, once := make([][]byte, n), make([]bool, n)
+	for i, t := range p.Tasks {
+		nodes[i], kinds[i], attempts[i], inputs[i], once[i] = t.NodeID, t.Kind, t.Attempt, orNull(t.Input), t.AtMostOnce
+	}
+	answer, err := one[tasksRow](ctx, pool, sql.LifeTasks, p.RunID, int32(p.Owner), int64(p.Epoch), nodes, kinds, attempts, inputs, once)
+	switch {
+	case err != nil:
+		return 0, err
+	case answer.Asked:
+		return answer.Made, nil
+	case answer.Refused:
+		return 0, ErrWanted
+	case !answer.Ours:
+		return 0, runlog.ErrFenced
+	}
+	return 0, errBusy
+}
+
+// ReadTaskEnds reads the tasks of a run that have ended, [MaxTaskEnds] at most,
+// and removes those that the log has recorded. What it returns is at least as new
+// as an inbox that was read before. It waits for no lock.
+func ReadTaskEnds(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, recorded []int64) ([]TaskEnd, error) {
+	if recorded == nil {
+		recorded = []int64{}
+	}
+	ends, err := runlog.QueryPlanned[TaskEnd](ctx, pool, sql.PlanByKey, sql.LifeTaskEnds, id, recorded, MaxTaskEnds)
+	if err != nil {
+		return nil, fmt.Errorf("read ended tasks: %w", err)
+	}
+	return ends, nil
+}

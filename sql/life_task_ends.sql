@@ -1,0 +1,16 @@
+-- The tasks of run $1 that have ended, at most $3 of them, the earliest first. Removes the tasks $2, which the log has recorded, on the way; no lock is waited for.
+with recorded as (
+  delete from pgexec.tasks t
+  where t.task_id in (
+    select e.task_id from pgexec.tasks e
+    where e.run_id = $1::uuid and e.task_id = any ($2::bigint[]) and e.state in ('succeeded', 'failed')
+    for update skip locked)
+)
+select t.task_id, t.node_id, t.attempt, t.state = 'succeeded' as succeeded, coalesce(t.output::text, '') as output,
+  coalesce(t.error, ''), coalesce(t.error_code, ''), t.permanent,
+  coalesce((extract(epoch from least(t.retry_after, interval '1 year')) * 1000000)::bigint, 0) as retry_after_us,
+  t.taken_at, t.ended_at
+from pgexec.tasks t
+where t.run_id = $1::uuid and t.state in ('succeeded', 'failed') and t.task_id <> all ($2::bigint[])
+order by t.ended_at, t.task_id
+limit $3

@@ -1,0 +1,22 @@
+-- Makes the tasks of nodes $4 of run $1, each with its attempt $6; one that is there for that attempt stays as it is, however far it has come (G4). Under the run's row lock (key share), and only while the run is the owner's and nobody wants it paused or cancelled: a run that ends or pauses locks its row first and then sees the tasks, or makes this one refuse. No lock of the run's is waited for.
+with run as materialized (
+  select r.run_id, r.priority, r.wanted
+  from pgexec.runs r
+  where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint
+  for key share of r skip locked
+), made as (
+  insert into pgexec.tasks (run_id, node_id, kind, attempt, input, at_most_once, priority)
+  select r.run_id, n.node_id, n.kind, n.attempt, pgexec.utf8_lossy(n.input)::json, n.at_most_once, r.priority
+  from run r, unnest($4::text[], $5::text[], $6::integer[], $7::bytea[], $8::boolean[]) as n (node_id, kind, attempt, input, at_most_once)
+  where r.wanted is null
+  on conflict (run_id, node_id) do update
+  set task_id = default, kind = excluded.kind, attempt = excluded.attempt, input = excluded.input, at_most_once = excluded.at_most_once,
+    priority = excluded.priority, state = 'waiting', created_at = clock_timestamp(), worker = null, taken_at = null, lease_until = null,
+    deliveries = 0, ended_at = null, output = null, error = null, error_code = null, permanent = false, retry_after = null
+  where tasks.attempt <> excluded.attempt
+  returning kind
+)
+select (select count(*) from made)::integer as made,
+  exists (select from run r where r.wanted is null) as asked,
+  exists (select from run r where r.wanted is not null) as refused,
+  exists (select from pgexec.runs r where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint) as ours
