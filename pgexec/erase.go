@@ -12,13 +12,13 @@ import (
 
 // erase turns a typed handler into the executor's form: the only place where
 // types meet bytes.
-func erase[In, Out any](kinds *Kinds, h Handler[In, Out]) func(context.Context, *executor.Call) (*executor.Result, error) {
+func erase[In, Out any](h Handler[In, Out]) func(context.Context, *executor.Call) (*executor.Result, error) {
 	return func(ctx context.Context, call *executor.Call) (*executor.Result, error) {
 		var in In
 		if err := decodeJSON(call.Input.GetJson(), &in); err != nil {
 			return nil, Permanent(WithCode(fmt.Errorf("input of kind %q: %w", call.Node.Kind, err), "bad_input"))
 		}
-		n := &Node{call: call, kinds: kinds}
+		n := &Node{call: call}
 		out, err := h(ctx, n, in)
 		if err != nil {
 			return nil, err

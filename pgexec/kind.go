@@ -120,7 +120,7 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 	}
 	k.byName[name] = &executor.Kind{
 		Name:        name,
-		HandlerFunc: erase(k, h),
+		HandlerFunc: erase(h),
 		Retry:       executor.RetryPolicy(retry),
 		Timeout:     opts.Timeout,
 		AtMostOnce:  pb.UnknownOutcome(opts.AtMostOnce),

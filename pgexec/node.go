@@ -18,8 +18,7 @@ import (
 // Node is one attempt of a node, as its handler sees it. Its methods may be
 // called from several goroutines until the handler returns.
 type Node struct {
-	call  *executor.Call
-	kinds *Kinds
+	call *executor.Call
 
 	mu       sync.Mutex
 	spawns   []executor.Spawn
@@ -47,8 +46,8 @@ func (n *Node) IdempotencyKey() string {
 	return n.call.RunID.String() + "/" + string(n.call.Node.ID)
 }
 
-// HasKind reports whether this replica can run nodes of that kind.
-func (n *Node) HasKind(name string) bool { return n.kinds.byName[name] != nil || executor.IsWait(name) }
+// HasKind reports whether nodes of that kind can be done: by this replica, by programs outside, or as a wait.
+func (n *Node) HasKind(name string) bool { return n.call.HasKindFunc(name) }
 
 // Parents returns the nodes this one was waiting for, in the order of its spec.
 func (n *Node) Parents() []*Ancestor { return ancestors(n.call, n.call.Node.Parents) }

@@ -18,6 +18,7 @@ var errTimeout = errors.New("the attempt's time is over")
 // attempt is one call of a handler and what came of it.
 type attempt struct {
 	node    *graph.Node
+	kind    *Kind
 	result  *Result
 	failure *Failure
 	// tx is to commit with the record; nil if the handler asked for none or failed.
@@ -30,8 +31,8 @@ type attempt struct {
 }
 
 // attempt runs in the node's own goroutine.
-func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
-	a := &attempt{node: n}
+func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budget Budget) {
+	a := &attempt{node: n, kind: kind}
 	defer func() {
 		if !r.mail.put(event{attempt: a}) {
 			rollback(a.tx) // the run went on without this handler
@@ -42,11 +43,10 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, budget Budget) {
 		return
 	}
 	defer r.x.release(n.Kind)
-	if r.atMostOnce(n) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && !r.leaveMark(n) {
+	if atMostOnce(n, kind) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && !r.leaveMark(n) {
 		a.aborted = true
 		return
 	}
-	kind := r.x.Kinds[n.Kind]
 	ctx, cancel := r.ctx, context.CancelFunc(func() {})
 	if kind.Timeout > 0 {
 		ctx, cancel = context.WithTimeoutCause(ctx, kind.Timeout, errTimeout)
@@ -96,6 +96,8 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		Budget:    budget,
 		BytesFunc: func(p *pb.Payload) ([]byte, error) { return p.GetJson(), nil },
 		TxFunc:    tx.get,
+
+		HasKindFunc: func(name string) bool { return r.x.hasKind(ctx, name) },
 	})
 	if err != nil {
 		failure = asFailure(ctx, err)

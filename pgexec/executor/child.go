@@ -113,19 +113,19 @@ func (r *Run) childStarted(w *wait, err error) {
 	}
 }
 
-// retryChild starts the child again in a moment: the wait is due, and begins anew.
+// retryChild starts the child, or makes the task, again in a moment: the wait is due, and begins anew.
 func (r *Run) retryChild(w *wait) {
 	r.dropChild(w)
 	r.timers[w.node] = r.after(time.Second, w.node)
 }
 
-// dropChild takes back that the wait for a child has begun.
+// dropChild takes back that the wait for a child or a task has begun.
 func (r *Run) dropChild(w *wait) {
 	r.uncount(w)
 	delete(r.waits, w.node)
 }
 
-// count adds a wait's child to those in flight, once.
+// count adds a wait's child or task to those in flight, once.
 func (r *Run) count(w *wait) {
 	if !w.counted {
 		w.counted = true

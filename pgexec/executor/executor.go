@@ -34,6 +34,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
 )
 
 // Config configures the executor of one replica session. All fields are required.
@@ -42,6 +43,8 @@ type Config struct {
 	Writer    *runlog.Writer
 	ReplicaID runlog.ReplicaID
 	Kinds     map[string]*Kind
+	// Tasks knows the kinds that programs outside do.
+	Tasks *wake.Tasks
 	// MaxParallelPerRun bounds the nodes of one run in flight, MaxParallel those of the replica.
 	MaxParallelPerRun, MaxParallel int
 	// PoisonAfter is the number of deaths of an owner without progress that pauses a run.

@@ -30,10 +30,13 @@ func (r *Run) look() {
 		return
 	}
 	r.looking, r.lookAgain, r.unseen = true, false, true
-	consumed, children := r.consumed, r.childNodes()
-	r.consumed = nil // marking them saves the next owner a look at each; no harm if it fails
+	consumed, children, recorded, tasks := r.consumed, r.childNodes(), r.recorded, r.awaitsTasks()
+	r.consumed, r.recorded = nil, nil // marking them saves the next owner a look at each; no harm if it fails
 	r.inBackground(func(ctx context.Context) event {
 		in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, consumed, children)
+		if err == nil && (tasks || len(recorded) > 0) {
+			in.Tasks, err = wake.ReadTaskEnds(ctx, r.x.Pool, r.claimed.RunID, recorded)
+		}
 		return event{inbox: &in, err: err}
 	})
 }
@@ -82,6 +85,7 @@ func (r *Run) takeIn(in *wake.Inbox) {
 	}
 	r.matchAll()
 	r.matchChildren()
+	r.matchTasks()
 }
 
 // cancelRun stops everything; handlers get a moment to return.

@@ -26,6 +26,8 @@ type Kind struct {
 	// MaxParallel bounds the attempts of this kind that run at once on one
 	// replica; 0 means no bound of its own.
 	MaxParallel int
+	// external: programs outside do it, and there is no handler.
+	external bool
 }
 
 // RetryPolicy says how often and when a failed attempt is made again.
@@ -73,6 +75,8 @@ type Call struct {
 	Input   *pb.Payload
 	Attempt uint32
 	Budget  Budget
+	// HasKindFunc reports whether nodes of that kind can be done: here, by programs outside, or as a wait.
+	HasKindFunc func(name string) bool
 	// BytesFunc returns the JSON of an input or output of the run, nil of none.
 	BytesFunc func(*pb.Payload) ([]byte, error)
 	// TxFunc begins the transaction that commits with the node's record, or returns the one begun before.

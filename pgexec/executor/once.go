@@ -16,16 +16,16 @@ const SignalOutcome = "outcome"
 
 // atMostOnce returns what becomes of the node when it was in flight at a crash;
 // unspecified for a node that simply runs again.
-func (r *Run) atMostOnce(n *graph.Node) pb.UnknownOutcome {
+func atMostOnce(n *graph.Node, kind *Kind) pb.UnknownOutcome {
 	if n.AtMostOnce != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED {
 		return n.AtMostOnce
 	}
-	return r.x.Kinds[n.Kind].AtMostOnce
+	return kind.AtMostOnce
 }
 
 // neverTwice: an attempt of the node is never followed by another one, unless a person says so.
-func (r *Run) neverTwice(n *graph.Node) bool {
-	once := r.atMostOnce(n)
+func neverTwice(n *graph.Node, kind *Kind) bool {
+	once := atMostOnce(n, kind)
 	return once == pb.UnknownOutcome_UNKNOWN_OUTCOME_FAIL || once == pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK
 }
 
@@ -75,23 +75,30 @@ func (r *Run) marked(n *graph.Node) {
 }
 
 // inDoubt: the log has the mark of an attempt and not its end.
-func (r *Run) inDoubt(n *graph.Node) bool {
-	return r.atMostOnce(n) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && n.StartedAttempt > n.Attempts
+func inDoubt(n *graph.Node, kind *Kind) bool {
+	return atMostOnce(n, kind) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && n.StartedAttempt > n.Attempts
 }
 
 var errInDoubt = errors.New("the replica that ran this node stopped in the middle of it: whether it took effect is not known")
 
-// doubt deals with a node in doubt by its policy.
-func (r *Run) doubt(n *graph.Node) {
-	switch r.atMostOnce(n) {
+// doubt deals by its policy with a node in doubt, of which f says why.
+func (r *Run) doubt(n *graph.Node, kind *Kind, f *Failure) {
+	switch atMostOnce(n, kind) {
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK:
-		w := &wait{node: n, asks: true, signal: signalInput{Name: SignalOutcome}}
-		r.waits[n] = w
+		w := r.waits[n] // for its task
+		if w == nil {
+			w = &wait{node: n}
+			r.waits[n] = w
+		}
+		w.asks, w.signal = true, signalInput{Name: SignalOutcome}
 		r.match(w)
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN:
 		r.runAgain(n, 0)
 	default:
-		f := &Failure{Err: errInDoubt, Code: graph.CodeOutcomeUnknown}
+		if w := r.waits[n]; w != nil {
+			w.ending = true
+			r.uncount(w)
+		}
 		node := r.nodeRecord(&attempt{node: n, finished: r.x.NowFunc()})
 		node.Status, node.Error = pb.NodeStatus_NODE_STATUS_OUTCOME_UNKNOWN, f.proto(true)
 		r.log.Warn("node failed", "node_id", n.ID, "kind", n.Kind, "error", f)
@@ -105,7 +112,7 @@ func (r *Run) runAgain(n *graph.Node, signalID int64) {
 	now := r.x.NowFunc().UnixMicro()
 	r.mustAppend(&pb.Record{Body: &pb.Record_AttemptFailed{AttemptFailed: &pb.AttemptFailed{
 		NodeId:      string(n.ID),
-		Attempt:     n.StartedAttempt,
+		Attempt:     max(n.StartedAttempt, n.Attempts+1),
 		Error:       f.proto(false),
 		NotBeforeUs: now,
 		FinishedUs:  now,

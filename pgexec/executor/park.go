@@ -57,7 +57,7 @@ func (r *Run) park() bool {
 		return false
 	}
 	for n := range r.timers {
-		if n.NotBefore == 0 { // a child that is yet to be started
+		if n.NotBefore == 0 { // a child or a task that is yet to be started
 			return false
 		}
 	}
@@ -93,12 +93,14 @@ func (r *Run) waitReason() string {
 			parts = append(parts, fmt.Sprintf("the outcome of %s is unknown: a signal %q to it settles that", n.ID, SignalOutcome))
 			continue
 		}
-		switch n.Kind {
-		case KindSleep:
+		switch {
+		case w.task != nil:
+			parts = append(parts, fmt.Sprintf("%s waits for a worker of kind %q", n.ID, n.Kind))
+		case n.Kind == KindSleep:
 			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
-		case KindSignal:
+		case n.Kind == KindSignal:
 			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name))
-		case KindRun:
+		case n.Kind == KindRun:
 			parts = append(parts, fmt.Sprintf("%s waits for run %s", n.ID, w.child))
 		}
 	}

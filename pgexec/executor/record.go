@@ -63,12 +63,12 @@ func (r *Run) txFailed(a *attempt, err error) {
 // refusesData: the database refused what it was given for what it is, and will again.
 func refusesData(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23"))
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54"))
 }
 
 func (r *Run) recordFailure(a *attempt) {
-	policy, made := r.x.Kinds[a.node.Kind].Retry.override(a.node.Retry), a.node.Attempts+1
-	if a.failure.Permanent || int(made) >= policy.MaxAttempts || r.neverTwice(a.node) {
+	policy, made := a.kind.Retry.override(a.node.Retry), a.node.Attempts+1
+	if a.failure.Permanent || int(made) >= policy.MaxAttempts || neverTwice(a.node, a.kind) {
 		r.recordPermanent(a, a.failure)
 		return
 	}

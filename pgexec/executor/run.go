@@ -57,7 +57,7 @@ type Run struct {
 	waits       map[*graph.Node]*wait
 	marks       map[*graph.Node]*mark // of at-most-once nodes, on the way to the log
 	inFlight    int
-	children    int // waits for child runs that are started, or about to be
+	children    int // waits for child runs and tasks that are started, or about to be
 	unconfirmed int // records sent to the log whose commit is not known yet
 	busy        int // statements in the background
 
@@ -66,6 +66,9 @@ type Run struct {
 	limits    wake.Limits
 	taken     map[int64]bool // signals whose consumption is on the way to the log
 	consumed  []int64        // signals whose consumption committed, to be marked at the next look
+	recorded  []int64        // tasks whose end is in the log, to be removed at the next look
+	newTasks  []*wait        // of which the task is yet to be made
+	asking    bool           // whether a kind has been declared
 	looking   bool
 	lookAgain bool
 	unseen    bool // a look that was begun has not succeeded yet
@@ -91,10 +94,12 @@ type event struct {
 	due      *graph.Node // a backoff or a wait is over
 	inbox    *wake.Inbox // a look came back
 	childOf  *wait       // a child was started, or was not
+	tasks    *tasksStart // tasks were made, or were not
+	asked    bool        // the declared kinds were read
 	mark     *mark       // an at-most-once node is about to start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
-	err      error       // with appended, inbox, childOf
+	err      error       // with appended, inbox, childOf, tasks
 }
 
 // Open returns the claimed run, for [Run.Drive] to execute.
@@ -217,6 +222,12 @@ func (r *Run) handle(e event) {
 	case e.childOf != nil:
 		r.busy--
 		r.childStarted(e.childOf, e.err)
+	case e.tasks != nil:
+		r.busy--
+		r.tasksStarted(e.tasks, e.err)
+	case e.asked:
+		r.busy--
+		r.kindsRead()
 	case e.mark != nil:
 		r.appendMark(e.mark)
 	case e.poke != nil:
@@ -288,14 +299,15 @@ func (r *Run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 // end, and those whose kind is to wait begin to.
 func (r *Run) enqueue(ready []*graph.Node) {
 	for _, n := range ready {
+		kind := r.x.kind(n.Kind)
 		switch left := r.backoffLeft(n); {
 		case r.cancelled || r.lost != nil:
 		case IsWait(n.Kind):
 			r.beginWait(n)
-		case r.x.Kinds[n.Kind] == nil:
-			r.foreign = append(r.foreign, n)
-		case r.inDoubt(n):
-			r.doubt(n)
+		case kind == nil:
+			r.miss(n)
+		case inDoubt(n, kind):
+			r.doubt(n, kind, &Failure{Err: errInDoubt, Code: graph.CodeOutcomeUnknown})
 		case left > 0:
 			r.timers[n] = r.after(left, n)
 		default:
@@ -326,15 +338,25 @@ func (r *Run) launch() (limit string) {
 			break
 		}
 		started++
-		if n.Kind == KindRun { // held at a limit before
-			r.beginWait(n)
-			continue
-		}
-		r.inFlight++
-		go r.attempt(r.launchCtx, n, r.budget())
+		r.launchNode(n)
 	}
 	r.queue = r.queue[started:]
+	r.startTasks()
 	return limit
+}
+
+func (r *Run) launchNode(n *graph.Node) {
+	switch kind := r.x.kind(n.Kind); {
+	case n.Kind == KindRun: // held at a limit before
+		r.beginWait(n)
+	case kind == nil: // it was declared until a moment ago
+		r.miss(n)
+	case kind.external:
+		r.beginTask(n, kind)
+	default:
+		r.inFlight++
+		go r.attempt(r.launchCtx, n, kind, r.budget())
+	}
 }
 
 func (r *Run) maxParallel() int {
@@ -378,6 +400,8 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 		return endPaused, true
 	case len(r.queue) == 0 && len(r.waits)+len(r.timers) > 0:
 		return r.idle()
+	case len(r.foreign) > 0 && r.asking && !r.draining: // perhaps programs outside do them
+		return 0, false
 	default:
 		return endReleased, true
 	}

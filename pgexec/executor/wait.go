@@ -75,7 +75,8 @@ type wait struct {
 	timer  *time.Timer
 	signal signalInput  // of a signal node
 	child  runlog.RunID // of a run node
-	// counted: the child is one of those in flight.
+	task   *task        // of a node that programs outside do
+	// counted: the child or the task is one of those in flight.
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
@@ -241,7 +242,9 @@ func (r *Run) appendWait(w *wait, end *pb.Node) error {
 	w.ending = true
 	r.uncount(w)
 	node := r.nodeRecord(&attempt{node: w.node, finished: r.x.NowFunc()})
-	node.StartedUs = w.node.ReadyUs
+	if node.StartedUs = w.node.ReadyUs; w.task != nil && w.task.takenUs != 0 {
+		node.StartedUs = w.task.takenUs
+	}
 	node.Status, node.Output, node.Error = end.Status, end.Output, end.Error
 	node.SignalId, node.ChildRunId, node.Usage = end.SignalId, end.ChildRunId, end.Usage
 	return r.append(&pb.Record{Body: &pb.Record_Node{Node: node}})
@@ -257,6 +260,9 @@ func (r *Run) forget(n *graph.Node, signalID int64) {
 		w.timer.Stop()
 	}
 	delete(r.waits, n)
+	if w.task != nil && w.task.id != 0 {
+		r.recorded = append(r.recorded, w.task.id)
+	}
 	if signalID != 0 {
 		r.consumed = append(r.consumed, signalID)
 	}

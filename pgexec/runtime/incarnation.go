@@ -32,6 +32,7 @@ type incarnation struct {
 	session  *ownership.Session
 	writer   *runlog.Writer
 	notifier *feed.Notifier
+	tasks    *wake.Tasks
 	exec     *executor.Executor
 	claims   *claimLoop
 
@@ -55,11 +56,13 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		CommittedFunc: inc.notifier.Committed,
 		Logger:        log,
 	})
+	inc.tasks = wake.NewTasks(cfg.Pool, log)
 	inc.exec = executor.New(executor.Config{
 		Pool:              cfg.Pool,
 		Writer:            inc.writer,
 		ReplicaID:         session.ID(),
 		Kinds:             cfg.Kinds,
+		Tasks:             inc.tasks,
 		MaxParallelPerRun: cfg.MaxParallelPerRun,
 		MaxParallel:       cfg.MaxParallel,
 		PoisonAfter:       cfg.PoisonAfter,
@@ -77,6 +80,7 @@ func (inc *incarnation) serve(ctx context.Context) {
 	cfg := inc.rt.cfg
 	inc.notifier.Start()
 	inc.background.Go(func() { inc.claims.run(inc.claimCtx) })
+	inc.background.Go(func() { inc.tasks.Run(inc.claimCtx) })
 	finder := ownership.NewFinder(ownership.FinderConfig{
 		Pool:      cfg.Pool,
 		ReplicaID: inc.session.ID(),

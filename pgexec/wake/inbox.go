@@ -50,6 +50,8 @@ type Inbox struct {
 	Signals []Signal
 	// Children that have ended, of the nodes that were asked for.
 	Children []ChildEnd
+	// Tasks that have ended, as [ReadTaskEnds] finds them.
+	Tasks []TaskEnd
 }
 
 // inboxRow is one signal or one child's end, or neither, beside what every row has.

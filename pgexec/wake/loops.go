@@ -74,7 +74,7 @@ func (w *Waker) runSweeps(ctx context.Context) {
 	}
 }
 
-// wakeWaiting wakes runs that wait for a kind this replica has.
+// wakeWaiting wakes runs that wait for a kind this replica has, or programs outside do.
 func (w *Waker) wakeWaiting(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()

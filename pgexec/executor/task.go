@@ -1,0 +1,224 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+// Tasks that are made by one statement: so many, and so many bytes of input.
+const (
+	maxTaskBatch      = 500
+	maxTaskBatchBytes = 1 << 20
+)
+
+// task is what a node waits for that a program outside does. It has no
+// goroutine; its row is made when the node starts, and again, if it is gone,
+// wherever the run goes on. Its end is read with the inbox.
+type task struct {
+	kind  *Kind
+	input []byte
+	// What is known when it has ended.
+	id, takenUs int64
+}
+
+// tasksStart is the making of some tasks.
+type tasksStart struct {
+	waits []*wait
+	// existing: some were there already, and may have ended.
+	existing bool
+}
+
+// kind returns what is known of a kind, nil if it is foreign. One that was
+// declared is done by programs outside, whatever handlers this replica has.
+func (x *Executor) kind(name string) *Kind {
+	if k, ok := x.Tasks.Kind(name); ok {
+		return &Kind{Name: name, external: true, Retry: RetryPolicy{
+			MaxAttempts: k.MaxAttempts,
+			MinBackoff:  time.Duration(k.MinBackoffUs) * time.Microsecond,
+			MaxBackoff:  time.Duration(k.MaxBackoffUs) * time.Microsecond,
+		}}
+	}
+	return x.Kinds[name]
+}
+
+// hasKind looks at the declared kinds before it says no.
+func (x *Executor) hasKind(ctx context.Context, name string) bool {
+	if IsWait(name) || x.kind(name) != nil {
+		return true
+	}
+	if err := x.Tasks.Refresh(ctx); err != nil {
+		x.Logger.Warn("is the kind declared?", "kind", name, "error", err)
+	}
+	return x.kind(name) != nil
+}
+
+// miss sets a node aside whose kind is not known, and asks whether it has been declared lately.
+func (r *Run) miss(n *graph.Node) {
+	r.foreign = append(r.foreign, n)
+	if r.asking {
+		return
+	}
+	r.asking = true
+	r.inBackground(func(ctx context.Context) event {
+		if err := r.x.Tasks.Refresh(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("is the kind declared?", "kind", n.Kind, "error", err)
+		}
+		return event{asked: true}
+	})
+}
+
+// kindsRead takes back what was set aside and is known now.
+func (r *Run) kindsRead() {
+	r.asking = false
+	missed := r.foreign
+	r.foreign = nil
+	for _, n := range missed {
+		if r.x.kind(n.Kind) == nil {
+			r.foreign = append(r.foreign, n)
+			continue
+		}
+		r.enqueue([]*graph.Node{n})
+	}
+}
+
+// beginTask has a program outside do the node.
+func (r *Run) beginTask(n *graph.Node, kind *Kind) {
+	w := &wait{node: n, task: &task{kind: kind}}
+	input, err := resolveInput(n)
+	if err != nil {
+		r.failWait(w, &Failure{Err: err, Code: "bad_ref"})
+		return
+	}
+	w.task.input = input.GetJson()
+	r.waits[n] = w
+	r.count(w)
+	r.newTasks = append(r.newTasks, w)
+}
+
+// startTasks makes the tasks of the waits that have begun, many in one statement.
+func (r *Run) startTasks() {
+	for len(r.newTasks) > 0 {
+		n, size := 0, 0
+		for n < min(len(r.newTasks), maxTaskBatch) && (n == 0 || size < maxTaskBatchBytes) {
+			size += len(r.newTasks[n].task.input)
+			n++
+		}
+		r.makeTasks(r.newTasks[:n:n])
+		r.newTasks = r.newTasks[n:]
+	}
+	r.newTasks = nil
+}
+
+func (r *Run) makeTasks(waits []*wait) {
+	params := wake.TasksParams{RunID: r.claimed.RunID, Owner: r.x.ReplicaID, Epoch: r.claimed.Epoch}
+	for _, w := range waits {
+		params.Tasks = append(params.Tasks, wake.Task{
+			NodeID:     string(w.node.ID),
+			Kind:       w.node.Kind,
+			Attempt:    int(w.node.Attempts) + 1,
+			Input:      w.task.input,
+			AtMostOnce: neverTwice(w.node, w.task.kind),
+		})
+	}
+	r.inBackground(func(ctx context.Context) event {
+		existing, err := wake.StartTasks(ctx, r.x.Pool, params)
+		if err == nil {
+			for _, t := range params.Tasks {
+				r.x.Tasks.Announce(t.Kind)
+			}
+		}
+		return event{tasks: &tasksStart{waits: waits, existing: existing}, err: err}
+	})
+}
+
+// tasksStarted looks for the ends of tasks that were there already. Those that
+// could not be made are tried again, unless they never can be: of several it is
+// found out which.
+func (r *Run) tasksStarted(s *tasksStart, err error) {
+	switch {
+	case err == nil:
+		for _, w := range s.waits {
+			w.task.input = nil
+		}
+		if s.existing {
+			r.look()
+		}
+		return
+	case errors.Is(err, runlog.ErrFenced):
+		r.look() // not ours any more, or being cancelled: the inbox tells which
+	case refusesData(err) && len(s.waits) > 1:
+		half := len(s.waits) / 2
+		r.makeTasks(s.waits[:half:half])
+		r.makeTasks(s.waits[half:])
+		return
+	case refusesData(err):
+		r.failWait(s.waits[0], &Failure{Err: err, Code: "bad_input"})
+		return
+	default:
+		r.log.Warn("start tasks, trying again", "tasks", len(s.waits), "error", err)
+	}
+	for _, w := range s.waits {
+		if !w.ending {
+			r.retryChild(w)
+		}
+	}
+}
+
+// awaitsTasks: some node waits for a program outside.
+func (r *Run) awaitsTasks() bool {
+	for _, w := range r.waits {
+		if w.task != nil && !w.ending {
+			return true
+		}
+	}
+	return false
+}
+
+// matchTasks ends the waits whose tasks have ended, and finds those of which the
+// log has it already.
+func (r *Run) matchTasks() {
+	used := 0
+	for _, t := range r.inbox.Tasks {
+		n := r.g.Node(graph.NodeID(t.NodeID))
+		switch w := r.waits[n]; {
+		case n == nil || n.Status().Done() || t.Attempt <= int(n.Attempts):
+			r.recorded = append(r.recorded, t.TaskID)
+			used++
+		case w == nil || w.task == nil || w.ending || w.asks || t.Attempt != int(n.Attempts)+1:
+		default:
+			r.taskEnded(w, t)
+			used++
+		}
+	}
+	if used > 0 && len(r.inbox.Tasks) == wake.MaxTaskEnds {
+		r.look() // there may be more
+	}
+}
+
+// taskEnded appends what a worker says came of its task.
+func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
+	w.task.id, w.task.takenUs = t.TaskID, t.TakenAt.UnixMicro()
+	if t.Succeeded {
+		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: []byte(t.Output)}}})
+		return
+	}
+	f := &Failure{
+		Err:        errors.New(t.Error),
+		Code:       t.ErrorCode,
+		Permanent:  t.Permanent,
+		RetryAfter: time.Duration(t.RetryAfterUs) * time.Microsecond,
+	}
+	if t.ErrorCode == wake.CodeTaskUnknown {
+		r.doubt(w.node, w.task.kind, f)
+		return
+	}
+	w.ending = true
+	r.uncount(w)
+	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, started: t.TakenAt, finished: t.EndedAt})
+}
