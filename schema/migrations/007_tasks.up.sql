@@ -233,7 +233,7 @@ begin
   end if;
   if task.worker is distinct from holder and task.task_id is not null then
     raise exception 'task % is not that of worker %: %', id, holder,
-      coalesce(format('%s took it at %s', task.worker, task.taken_at), 'nobody has taken it')
+      coalesce(task.worker || ' took it at ' || task.taken_at, 'nobody has taken it')
       using errcode = 'object_not_in_prerequisite_state';
   end if;
   return task;
