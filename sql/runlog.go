@@ -4,10 +4,14 @@ import _ "embed"
 
 // Statements of package runlog.
 var (
+	//go:embed runlog_setup.sql
+	RunlogSetup string
 	//go:embed runlog_append_one.sql
 	RunlogAppendOne string
 	//go:embed runlog_append_many.sql
 	RunlogAppendMany string
+	//go:embed runlog_append_tx.sql
+	RunlogAppendTx string
 	//go:embed runlog_look.sql
 	RunlogLook string
 	//go:embed runlog_finish.sql

@@ -2,8 +2,9 @@
 with first as (
   insert into pgexec.run_log (run_id, seq, record)
   select f.run_id, f.head + 1, f.record
-  from unnest($1::uuid[], $2::bigint[], $5::bytea[]) f (run_id, head, record)
-  where f.run_id in (select pgexec.may_append($1::uuid[], $2::bigint[], $3::integer[], $4::bigint[]))
+  from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::bigint[], $5::bytea[]) f (run_id, head, owner, epoch, record)
+  where (select r.owner = f.owner and r.epoch = f.epoch from pgexec.runs r where r.run_id = f.run_id)
+    and (select true from pgexec.run_log l where l.run_id = f.run_id and l.seq = f.head)
   order by f.run_id
   on conflict do nothing
   returning run_id

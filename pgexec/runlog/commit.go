@@ -11,6 +11,16 @@ import (
 	"github.com/pgexec/runtime/sql"
 )
 
+// commitApart commits on the transaction's own connection, in a goroutine of its own: what a handler
+// did may take long to commit, and the appends of other runs do not wait for it.
+func (f *flusher) commitApart(ctx context.Context, flights []*flight) {
+	f.apart.Go(func() {
+		c := flusher{cfg: f.cfg, queue: f.queue, teller: f.teller}
+		defer c.disconnect()
+		c.commit(ctx, flights)
+	})
+}
+
 // commit ends the one transaction of a flight: with the run's next record in it,
 // fenced as any append, or not at all. It is not sent again: what the handler
 // did in the transaction is gone with it.
@@ -40,7 +50,7 @@ func (f *flusher) sendTx(ctx context.Context, fl *flight) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.FlushTimeout)
 	defer cancel()
 	t, tx := fl.tail, fl.entries[0].tx
-	tag, err := tx.Exec(ctx, sql.RunlogAppendOne, t.id, int64(fl.head), fl.entries[0].record, int32(t.owner), int64(t.epoch))
+	tag, err := tx.Exec(ctx, sql.RunlogAppendTx, t.id, int64(fl.head), fl.entries[0].record, int32(t.owner), int64(t.epoch))
 	if err != nil {
 		return err
 	}

@@ -130,3 +130,34 @@ func TestAppendTx_LostConnection_G6(t *testing.T) {
 		})
 	}
 }
+
+// slowTx commits when it may.
+type slowTx struct {
+	pgx.Tx
+	may <-chan struct{}
+}
+
+func (tx slowTx) Commit(ctx context.Context) error {
+	<-tx.may
+	return tx.Tx.Commit(ctx)
+}
+
+// More commits than there are flushers take their time: other runs are appended to meanwhile, and Close waits for all.
+func TestAppendTx_SlowCommitsHoldUpNobody(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	w := b.writer(nil)
+	may := make(chan struct{})
+	var slow []*appending
+	for range 3 {
+		tail := b.open(w, b.newRun(), 1)
+		slow = append(slow, b.appendTx(tail, slowTx{b.effect(b.pool), may}, node(t, "tx", 1)), b.appendAll(tail, node(t, "a", 1)))
+	}
+	b.appendAll(b.open(w, b.newRun(), 1), node(t, "b", 1)).wantSeqs(2)
+	close(may)
+	w.Close()
+	for i, a := range slow {
+		a.wantSeqs(runlog.Seq(2 + i%2))
+	}
+	b.wantEffects(3)
+}

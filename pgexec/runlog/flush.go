@@ -6,17 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// flusher sends one batch after another. It owns the buffers of its statements.
+// flusher sends one batch after another. It owns its connection and the buffers of its statements.
 type flusher struct {
 	cfg    WriterConfig
 	queue  *queue
 	teller *teller
+	conn   *pgx.Conn // nil until it is needed, and when it was lost
+	used   time.Time
 	args   arguments
+	// apart are the commits that nobody else waits for.
+	apart sync.WaitGroup
 }
 
 func (f *flusher) run(ctx context.Context) {
+	defer f.disconnect()
+	defer f.apart.Wait()
 	for {
 		b, ok := f.queue.take()
 		if !ok {
@@ -26,7 +36,7 @@ func (f *flusher) run(ctx context.Context) {
 			f.resolve([]*flight{dead}, dead.tail.err)
 		}
 		if b.action == commitTx {
-			f.commit(ctx, b.flights)
+			f.commitApart(ctx, b.flights)
 			continue
 		}
 		slices.SortStableFunc(b.flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
@@ -35,7 +33,7 @@ func appendOverLine(t *testing.T, runs, records int, lose func(*line)) {
 	b := setup(t)
 	var l line
 	w, gate := b.gatedWriter(func(cfg *runlog.WriterConfig) {
-		cfg.Pool = l.pool(b, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+		cfg.Pool, cfg.Flushers = l.pool(b, nil), 1
 	})
 	var ids []runlog.RunID
 	var all []*appending
@@ -96,7 +94,7 @@ func TestAppend_ConfirmedBelowALaterClaim_G1(t *testing.T) {
 	b := setup(t)
 	var l line
 	w := b.writer(func(cfg *runlog.WriterConfig) {
-		cfg.Pool = l.pool(b, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+		cfg.Pool, cfg.Flushers = l.pool(b, nil), 1
 	})
 	id := b.newRun()
 	tail := b.open(w, id, 1)
@@ -119,7 +117,7 @@ func TestAppend_FencedWhenClaimedBeforeItIsSentAgain_G3(t *testing.T) {
 	b := setup(t)
 	var l line
 	w := b.writer(func(cfg *runlog.WriterConfig) {
-		cfg.Pool = l.pool(b, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+		cfg.Pool, cfg.Flushers = l.pool(b, nil), 1
 	})
 	id := b.newRun()
 	tail := b.open(w, id, 1)

@@ -26,6 +26,8 @@ type flight struct {
 	head    Seq
 	entries []entry
 	bytes   int
+	// commits: its one record commits in the transaction of a handler.
+	commits bool
 	// outcome is what the last statement sent did with it.
 	outcome outcome
 }
@@ -61,8 +63,8 @@ type queue struct {
 	wake  sync.Cond
 	ready [actions][]*Tail
 	last  action
-	// flying is the number of runs in the hands of flushers.
-	flying int
+	// flying is the number of runs in the hands of flushers; committing, of those whose transactions are on their way to an end.
+	flying, committing int
 	// heldUntil is when that which is held back goes out in any case; zero while nothing is held back.
 	heldUntil time.Time
 	// flushers that still run; with none left a callback is called where the append is made.
@@ -130,7 +132,7 @@ func (q *queue) take() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for !q.worthwhile() {
-		if q.closing && q.waiting() == 0 {
+		if q.closing && q.waiting() == 0 && q.committing == 0 {
 			q.flushers--
 			return batch{}, false
 		}
@@ -144,6 +146,10 @@ func (q *queue) take() (batch, bool) {
 	q.last = a
 	b := q.fill(a)
 	q.flying += len(b.flights) + len(b.dead)
+	if a == commitTx {
+		q.flying -= len(b.flights)
+		q.committing += len(b.flights)
+	}
 	return b, true
 }
 
@@ -195,6 +201,7 @@ func (q *queue) fill(a action) batch {
 			continue
 		}
 		f := t.depart(t.fitting(a, maxRows-rows, q.maxBytes-bytes))
+		f.commits = a == commitTx
 		b.flights = append(b.flights, f)
 		rows += len(f.entries)
 		bytes += f.bytes
@@ -253,8 +260,13 @@ func (q *queue) fail(f *flight, err error) {
 func (q *queue) land(flights []*flight) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.flying -= len(flights)
 	for _, f := range flights {
+		if f.commits {
+			q.committing--
+			q.wake.Broadcast() // perhaps to stop
+		} else {
+			q.flying--
+		}
 		if t := f.tail; len(t.entries) > 0 {
 			q.schedule(t)
 		} else {

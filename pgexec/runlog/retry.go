@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/puddle/v2"
 )
 
 // lostConnError says that the connection did not survive: what became of the statement is not known.
@@ -28,9 +27,6 @@ func mayRetry(err error) bool {
 	var lost *lostConnError
 	if errors.As(err, &lost) {
 		return true
-	}
-	if errors.Is(err, puddle.ErrClosedPool) {
-		return false
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/puddle/v2"
 )
 
 // C27: only what may succeed is sent again.
@@ -35,7 +34,6 @@ func TestRetry_OnlyWhatMaySucceed_C27(t *testing.T) {
 		&connectError{context.DeadlineExceeded}:     true,
 		&connectError{code("53300")}:                true,
 		&connectError{code("28P01")}:                false,
-		&connectError{puddle.ErrClosedPool}:         false,
 		errors.New("failed to encode args[0]: bad"): false,
 	} {
 		if mayRetry(err) != want {

@@ -53,23 +53,6 @@ func (f *flusher) send(ctx context.Context, a action, flights []*flight) error {
 	})
 }
 
-// withConn calls fn with a connection and the time of one attempt, and marks errors after which the
-// connection is gone.
-func (f *flusher) withConn(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.FlushTimeout)
-	defer cancel()
-	conn, err := f.cfg.Pool.Acquire(ctx)
-	if err != nil {
-		return &connectError{err}
-	}
-	defer conn.Release()
-	err = fn(ctx, conn.Conn())
-	if err != nil && conn.Conn().IsClosed() {
-		return &lostConnError{err}
-	}
-	return err
-}
-
 // sendOne is the latency path.
 func (f *flusher) sendOne(ctx context.Context, conn *pgx.Conn, fl *flight) error {
 	t := fl.tail

@@ -10,13 +10,14 @@ import (
 	"github.com/pgexec/runtime/sql"
 )
 
-// Appends find rows by key and touch only the partition they need, under generic plans and whatever the statistics
-// say: a plan made when a table was small is kept when it has grown. Counted by the server's own statistics of
-// what was scanned, since the guard's plans are inside of a function.
+// Appends find rows by key and touch only the partition they need, whatever the statistics say: a plan made when a
+// table was small is kept when it has grown. Counted by the server's own statistics of what was scanned, since in the
+// transaction of a handler the guard's plans are inside of a function.
 func TestStatements_NoSequentialScan(t *testing.T) {
 	appends := map[string]string{
 		"append_one":  sql.RunlogAppendOne,
 		"append_many": sql.RunlogAppendMany,
+		"append_tx":   sql.RunlogAppendTx,
 	}
 	for name, state := range map[string]func(*bundle){
 		"tiny and analyzed": func(b *bundle) {
@@ -58,7 +59,7 @@ func (b *bundle) ownedRuns(n int) {
 		where run_id in (select run_id from pgexec.run_log)`)
 }
 
-// scansOf executes an append under a generic plan and returns what it scanned, in words.
+// scansOf executes an append on a connection like its own and returns what it scanned, in words.
 func (b *bundle) scansOf(statement string) []string {
 	b.Helper()
 	// The last one: an index on owner would lead to it only after all others.
@@ -73,8 +74,12 @@ func (b *bundle) scansOf(statement string) []string {
 		b.Fatal(err)
 	}
 	defer conn.Close(b.ctx)
+	settings := sql.RunlogSetup
+	if statement == sql.RunlogAppendTx {
+		settings = `set plan_cache_mode = force_generic_plan`
+	}
 	for _, step := range []string{
-		`set plan_cache_mode = force_generic_plan`, `prepare s as ` + statement, `begin`, `execute s` + arguments,
+		settings, `prepare s as ` + statement, `begin`, `execute s` + arguments,
 	} {
 		if _, err := conn.Exec(b.ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
 			b.Fatalf("%s: %v", step, err)

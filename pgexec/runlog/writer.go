@@ -6,15 +6,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // WriterConfig configures a [Writer]. Only Pool is required.
 type WriterConfig struct {
-	// Pool must have more connections than there are flushers.
+	// Pool is for what follows an append.
 	Pool *pgxpool.Pool
+	// Conn is how the flushers connect: to the server itself, not to a transaction-mode pooler, since the
+	// settings of a session decide how their statements are planned. Defaults to the pool's own settings.
+	Conn *pgx.ConnConfig
 	// Flushers is the number of flushes that may be in flight at once, each on a connection
-	// of the pool. Defaults to 2.
+	// of its own. Defaults to 2.
 	Flushers int
 	// MaxBatchRows bounds the records of one flush. Defaults to 1000.
 	MaxBatchRows int
@@ -30,6 +34,10 @@ type WriterConfig struct {
 }
 
 func (cfg WriterConfig) withDefaults() WriterConfig {
+	if cfg.Conn == nil {
+		cfg.Conn = cfg.Pool.Config().ConnConfig
+	}
+	cfg.Conn = flusherConfig(cfg.Conn)
 	if cfg.Flushers <= 0 {
 		cfg.Flushers = 2
 	}

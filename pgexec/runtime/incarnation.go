@@ -53,6 +53,7 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 	inc.notifier = feed.NewNotifier(cfg.Pool, notifyInterval, log)
 	inc.writer = runlog.NewWriter(runlog.WriterConfig{
 		Pool:          cfg.Pool,
+		Conn:          cfg.SessionConn,
 		CommittedFunc: inc.notifier.Committed,
 		Logger:        log,
 	})

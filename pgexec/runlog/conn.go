@@ -1,0 +1,78 @@
+package runlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgexec/runtime/sql"
+)
+
+const (
+	// checkAfter is the idle time after which a connection is looked at before it is used.
+	checkAfter = time.Second
+	// closeTimeout bounds the goodbye to a server that may be gone.
+	closeTimeout = time.Second
+)
+
+// flusherConfig is for a connection that has a session to itself.
+func flusherConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
+	cfg := base.Copy()
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	if cfg.RuntimeParams == nil {
+		cfg.RuntimeParams = make(map[string]string)
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "pgexec log"
+	}
+	return cfg
+}
+
+// withConn calls fn with the flusher's connection and the time of one attempt, and marks errors after which the
+// connection is gone.
+func (f *flusher) withConn(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.FlushTimeout)
+	defer cancel()
+	if err := f.connect(ctx); err != nil {
+		return &connectError{err}
+	}
+	err := fn(ctx, f.conn)
+	f.used = time.Now()
+	if err != nil && f.conn.IsClosed() {
+		f.conn = nil
+		return &lostConnError{err}
+	}
+	return err
+}
+
+// connect makes sure of a connection that was alive a moment ago.
+func (f *flusher) connect(ctx context.Context) error {
+	if f.conn != nil && time.Since(f.used) > checkAfter && f.conn.PgConn().CheckConn() != nil {
+		f.disconnect()
+	}
+	if f.conn != nil {
+		return nil
+	}
+	conn, err := pgx.ConnectConfig(ctx, f.cfg.Conn)
+	if err != nil {
+		return err
+	}
+	f.conn = conn
+	if _, err := conn.Exec(ctx, sql.RunlogSetup); err != nil {
+		f.disconnect()
+		return err
+	}
+	return nil
+}
+
+// disconnect says goodbye if the server still listens. An error means that the connection is gone, which is what was wanted.
+func (f *flusher) disconnect() {
+	if f.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = f.conn.Close(ctx)
+	f.conn = nil
+}
