@@ -55,6 +55,40 @@ func BenchmarkAppendLatency(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendInLongLog is a run with 10,000 records that appends, against one with 10. Both take turns. x_short
+// should be within 0.8 and 1.2 (C31).
+func BenchmarkAppendInLongLog(b *testing.B) {
+	pool := database(b, flushes[0].settings)
+	w := runlog.NewWriter(runlog.WriterConfig{Pool: pool})
+	defer w.Close()
+	record := recordOf(b, "node", 600)
+	ids := ownedRuns(b, pool, 101)
+	long := w.Open(ids[0], owner, 1, 1)
+	for range 10_000 - 1 {
+		if err := appendAndWait(b.Context(), long, record); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var short []*runlog.Tail
+	for _, id := range ids[1:] {
+		short = append(short, w.Open(id, owner, 1, 1))
+	}
+	var shortTimes, longTimes []time.Duration
+	timed := func(times *[]time.Duration, t *runlog.Tail) {
+		start := time.Now()
+		if err := appendAndWait(b.Context(), t, record); err != nil {
+			b.Fatal(err)
+		}
+		*times = append(*times, time.Since(start))
+	}
+	for i := 0; b.Loop(); i++ {
+		timed(&shortTimes, short[i%len(short)])
+		timed(&longTimes, long)
+	}
+	b.ReportMetric(float64(median(longTimes))/float64(median(shortTimes)), "x_short")
+	b.ReportMetric(0, "ns/op")
+}
+
 // BenchmarkAppendThroughput is 256 runs that append as fast as they can, against bare prepared INSERTs from as
 // many clients as the pool has connections. Both take turns. x_bare should be at least 2.
 func BenchmarkAppendThroughput(b *testing.B) {

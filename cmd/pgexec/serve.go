@@ -69,7 +69,7 @@ it at once; what was in flight runs again elsewhere.`,
 	flags.StringSliceVar(&s.httpAllow, "http-allow", nil,
 		"private or loopback destinations that http nodes may reach: HOST,\nHOST:PORT, IP or CIDR (default $PGEXEC_HTTP_ALLOW, else none)")
 	flags.IntVar(&s.poolSize, "pool-size", 0,
-		fmt.Sprintf("database connections in the pool (default pool_max_conns of the\ndatabase URL, else %d); two more are used beside it", defaultPoolSize))
+		fmt.Sprintf("database connections in the pool (default pool_max_conns of the\ndatabase URL, else %d); four more are used beside it", defaultPoolSize))
 	flags.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&s.lifeline, "lifeline", false, "end at once when standard input ends")
