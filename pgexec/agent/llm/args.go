@@ -33,7 +33,7 @@ func checkArgs(text string) (args json.RawMessage, fault string) {
 	if err != nil {
 		return nil, fmt.Sprintf("the arguments are JSON but no object: %s; call again with a JSON object", excerpt(text))
 	}
-	if len(fields.names) == 2 && !fields.empty(unusableArgs) && !fields.empty(unusableReason) {
+	if len(fields.names) == 2 && fields.values[unusableArgs] != nil && !fields.empty(unusableReason) {
 		return nil, fields.text(unusableReason)
 	}
 	return json.RawMessage(text), ""
@@ -41,7 +41,7 @@ func checkArgs(text string) (args json.RawMessage, fault string) {
 
 // cutArgs is the fault of a call that the end of the answer cut in two.
 func cutArgs(text string) string {
-	return fmt.Sprintf("the answer was cut off in the middle of this call, after %d bytes of its arguments: %s; call again with shorter arguments",
+	return fmt.Sprintf("the answer was cut off in the middle of this call, after %d bytes of its arguments: %q; call again with shorter arguments",
 		len(text), excerpt(text))
 }
 

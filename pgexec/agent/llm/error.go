@@ -65,23 +65,29 @@ func (e *Error) Permanent() bool {
 	}
 }
 
-// advice is what to do, as far as it is not plain.
-var advice = map[Kind]string{
-	RateLimited:     "ask again later",
-	Overloaded:      "ask again later",
-	QuotaExceeded:   "add credit to the account or raise its limit, then retry",
-	BadKey:          "check the environment variable or file that the key is read from",
-	Forbidden:       "check what this key may use",
-	UnknownModel:    "check the model's name and the base URL",
-	ContextOverflow: "shorten the conversation or take a model with a larger window",
-	BadRequest:      "check the definition against the provider's documentation",
-	ToolUseFailed:   "tell the model what was wrong with its call",
+// kindWords are the words for a kind: what happened, and what to do as far as it is not plain.
+var kindWords = map[Kind]struct{ what, advice string }{
+	RateLimited:     {"rate limited", "ask again later"},
+	Overloaded:      {"overloaded", "ask again later"},
+	Server:          {"the provider failed", ""},
+	Connection:      {"no connection", ""},
+	Idle:            {"silence", ""},
+	Incomplete:      {"incomplete answer", ""},
+	Deadline:        {"too slow", ""},
+	QuotaExceeded:   {"no quota left", "add credit to the account or raise its limit, then retry"},
+	BadKey:          {"API key refused", "check the environment variable or file that the key is read from"},
+	Forbidden:       {"not allowed", "check what this key may use"},
+	UnknownModel:    {"unknown model", "check the model's name and the base URL"},
+	ContextOverflow: {"conversation too long", "shorten it or take a model with a larger window"},
+	BadRequest:      {"request refused", "check the definition against the provider's documentation"},
+	ToolUseFailed:   {"call refused", "tell the model what was wrong with it"},
 }
 
 // Error says what happened, in whose words, and what to do.
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", e.Provider, strings.ReplaceAll(string(e.Kind), "_", " "))
+	words := kindWords[e.Kind]
+	fmt.Fprintf(&b, "%s: %s", e.Provider, words.what)
 	var facts []string
 	if e.Status != 0 && e.Status != 200 {
 		facts = append(facts, fmt.Sprintf("HTTP %d", e.Status))
@@ -98,8 +104,8 @@ func (e *Error) Error() string {
 	if e.Message != "" {
 		fmt.Fprintf(&b, ": %s", e.Message)
 	}
-	if a := advice[e.Kind]; a != "" {
-		fmt.Fprintf(&b, "; %s", a)
+	if words.advice != "" {
+		fmt.Fprintf(&b, "; %s", words.advice)
 	}
 	return b.String()
 }

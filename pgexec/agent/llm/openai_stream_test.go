@@ -1,191 +1,172 @@
 package llm_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"strings"
+	"errors"
 	"testing"
 
 	"github.com/pgexec/runtime/pgexec/agent/llm"
 )
 
-// chunks is a stream of chat completion chunks, with the end of it.
-func chunks(deltas ...string) string {
-	var b strings.Builder
-	for _, d := range deltas {
-		fmt.Fprintf(&b, "data: %s\n\n", d)
-	}
-	return b.String() + "data: [DONE]\n\n"
-}
-
-// delta is a chunk of one delta.
-func delta(d string) string {
-	return fmt.Sprintf(`{"id":"c1","model":"m","choices":[{"index":0,"delta":%s,"finish_reason":null}],"usage":null}`, d)
-}
-
-// called is a delta of tool call pieces.
-func called(pieces ...string) string {
-	return delta(`{"tool_calls":[` + strings.Join(pieces, ",") + `]}`)
-}
-
-func finish(reason string) string {
-	return fmt.Sprintf(`{"id":"c1","model":"m","choices":[{"index":0,"delta":{},"finish_reason":%q}]}`, reason)
-}
-
-// summary is what tests compare of calls.
-func summary(calls []llm.Call) string {
-	var list []string
-	for _, c := range calls {
-		s := fmt.Sprintf("%s %s %s", c.ID, c.Name, c.Args)
-		if c.Fault != "" {
-			s = fmt.Sprintf("%s %s fault", c.ID, c.Name)
-		}
-		list = append(list, s)
-	}
-	return strings.Join(list, "; ")
-}
-
-// ask runs a stream through a client, whole and byte by byte and with the line
-// ends of Windows, which has to make no difference.
-func ask(t *testing.T, p llm.Provider, r *llm.Request, body string) (*llm.Turn, error) {
-	t.Helper()
-	m := newModel(t,
-		answer{body: body},
-		answer{body: body, chunk: 1},
-		answer{body: strings.ReplaceAll(body, "\n", "\r\n"), chunk: 7})
-	c := m.client(p)
-	turn, err := c.Do(t.Context(), r, nil)
-	for range 2 {
-		again, errAgain := c.Do(t.Context(), r, nil)
-		if fmt.Sprint(errAgain) != fmt.Sprint(err) || asJSON(t, again) != asJSON(t, turn) {
-			t.Fatalf("cut otherwise, the stream gives\n%s %v, not\n%s %v", asJSON(t, again), errAgain, asJSON(t, turn), err)
-		}
-	}
-	return turn, err
-}
-
-func asJSON(t *testing.T, v any) string {
-	t.Helper()
-	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
-
-func TestOpenAI_ParallelCallsAreToldApart_C48(t *testing.T) {
+func TestOpenAI_WhatTheServerAddsIsSentBack_C47(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		deltas []string
 		want   string
 	}{
-		"by index": {
+		"text": {
+			[]string{delta(`{"role":"assistant","content":"","refusal":null}`), delta(`{"content":"a\u003cb "}`), delta(`{"content":"\ud83d"}`), delta(`{"content":"\ude00"}`)},
+			`{"role":"assistant","content":"a\u003cb \ud83d\ude00"}`,
+		},
+		"reasoning_content": {
 			[]string{
-				called(`{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}`),
-				called(`{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":""}}`),
-				called(`{"index":1,"function":{"arguments":"{\"y\":"}}`, `{"index":0,"function":{"arguments":"{\"x\":"}}`),
-				called(`{"index":0,"function":{"arguments":"1}"}}`),
-				called(`{"index":1,"function":{"arguments":"2}"}}`),
+				delta(`{"role":"assistant","content":null,"reasoning_content":""}`), delta(`{"content":null,"reasoning_content":"I "}`),
+				delta(`{"content":null,"reasoning_content":"think"}`), delta(`{"content":"So","reasoning_content":null}`),
 			},
-			`a f {"x":1}; b g {"y":2}`,
+			`{"role":"assistant","content":"So","reasoning_content":"I think"}`,
 		},
-		"index always 0, ids tell": {
+		"reasoning_details in pieces": {
 			[]string{
-				called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`),
-				called(`{"index":0,"id":"b","function":{"name":"f","arguments":"{\"x\":2}"}}`),
-				called(`{"index":0,"id":"c","function":{"name":"g","arguments":""}}`),
-				called(`{"index":0,"id":"c","function":{"arguments":"{}"}}`),
+				delta(`{"reasoning":"Let ","reasoning_details":[{"type":"reasoning.text","text":"Let ","format":"f1","index":0}]}`),
+				delta(`{"reasoning":"me","reasoning_details":[{"type":"reasoning.text","text":"me","format":"f1","index":0}]}`),
+				delta(`{"reasoning_details":[{"type":"reasoning.text","signature":"c2ln","format":"f1","index":0}]}`),
+				delta(`{"reasoning_details":[{"type":"reasoning.encrypted","data":"ZGF0YQ==","index":1}]}`),
+				delta(`{"reasoning_details":[{"type":"reasoning.text","text":"More","index":2}]}`),
+				delta(`{"content":"ok"}`),
 			},
-			`a f {"x":1}; b f {"x":2}; c g {}`,
+			`{"role":"assistant","content":"ok","reasoning":"Let me","reasoning_details":[{"type":"reasoning.text","text":"Let me","format":"f1","index":0,"signature":"c2ln"},{"type":"reasoning.encrypted","data":"ZGF0YQ==","index":1},{"type":"reasoning.text","text":"More","index":2}]}`,
 		},
-		"index always 0, ids empty, whole calls": {
+		"signature of a call": {
+			[]string{called(`{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2ln/+="}}}`)},
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2ln/+="}}}]}`,
+		},
+		"content in parts": {
 			[]string{
-				called(`{"index":0,"id":"","function":{"name":"f","arguments":"{\"x\":1}"}}`),
-				called(`{"index":0,"id":"","function":{"name":"f","arguments":"{\"x\":1}"}}`),
-				called(`{"index":0,"id":"","function":{"name":"g","arguments":"{}"}}`),
+				delta(`{"content":""}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}`),
+				delta(`{"content":"a"}`), delta(`{"content":"b"}`),
 			},
-			`call_1_1 f {"x":1}; call_1_2 f {"x":1}; call_1_3 g {}`,
+			`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`,
 		},
-		"no index, all in one chunk": {
-			[]string{called(
-				`{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`,
-				`{"id":"b","function":{"name":"f","arguments":"{\"x\":2}"}}`)},
-			`a f {"x":1}; b f {"x":2}`,
-		},
-		"no index, pieces by id": {
-			[]string{
-				called(`{"id":"a","function":{"name":"f","arguments":"{"}}`),
-				called(`{"id":"b","function":{"name":"g","arguments":"{"}}`),
-				called(`{"id":"a","function":{"arguments":"}"}}`),
-				called(`{"id":"b","function":{"arguments":"}"}}`),
-			},
-			`a f {}; b g {}`,
-		},
-		"no index, no id, pieces by position": {
-			[]string{
-				called(`{"function":{"name":"f","arguments":"{\"x\":"}}`, `{"function":{"name":"g","arguments":"{\"y\":"}}`),
-				called(`{"function":{"arguments":"1}"}}`, `{"function":{"arguments":"2}"}}`),
-			},
-			`call_1_1 f {"x":1}; call_1_2 g {"y":2}`,
-		},
-		"no index, no id, one after the other": {
-			[]string{
-				called(`{"function":{"name":"f","arguments":"{\"x\":"}}`),
-				called(`{"function":{"arguments":"1}"}}`),
-				called(`{"function":{"name":"f","arguments":"{\"x\":"}}`),
-				called(`{"function":{"arguments":"2}"}}`),
-			},
-			`call_1_1 f {"x":1}; call_1_2 f {"x":2}`,
-		},
-		"index -1": {
-			[]string{
-				called(`{"index":-1,"id":"a","function":{"name":"f","arguments":"{"}}`),
-				called(`{"index":-1,"function":{"arguments":"}"}}`),
-			},
-			`a f {}`,
-		},
-		"name and id repeated": {
-			[]string{
-				called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}}`),
-				called(`{"index":0,"id":"a","function":{"name":"f","arguments":"1}"}}`),
-				called(`{"index":0,"id":"a","function":{"name":"f","arguments":""}}`),
-			},
-			`a f {"x":1}`,
-		},
-		"one id for two calls": {
-			[]string{
-				called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`),
-				called(`{"index":1,"id":"a","function":{"name":"g","arguments":"{\"y\":2}"}}`),
-			},
-			`a f {"x":1}; call_1_2 g {"y":2}`,
-		},
-		"another id on each piece": {
-			[]string{
-				called(`{"index":0,"id":"a1","function":{"name":"f","arguments":"{\"x\":"}}`),
-				called(`{"index":0,"id":"a2","function":{"arguments":"1}"}}`),
-			},
-			`a1 f {"x":1}`,
-		},
-		"arguments as an object": {
-			[]string{called(`{"index":0,"id":"a","function":{"name":"f","arguments":{"x":"<1>"}}}`)},
-			`a f {"x":"<1>"}`,
-		},
-		"no arguments": {
-			[]string{called(`{"index":0,"id":"a","function":{"name":"f","arguments":""}}`), called(`{"index":1,"id":"b","function":{"name":"g"}}`)},
-			`a f {}; b g {}`,
+		"spelling of arguments": {
+			[]string{called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{ \"x\": 1.0e2,"}}`), called(`{"index":0,"function":{"arguments":" \"y\":\"\\u00e9\\ud83d\"}"}}`)},
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{ \"x\": 1.0e2, \"y\":\"\\u00e9\\ud83d\"}"}}]}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			turn, err := ask(t, llm.OpenAI, hello(), chunks(append(tc.deltas, finish("tool_calls"))...))
+			turn, err := ask(t, llm.OpenAI, hello(), chunks(append(tc.deltas, finish("stop"))...))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := summary(turn.Calls); got != tc.want {
-				t.Errorf("calls are %s\nwant      %s", got, tc.want)
+			if string(turn.Message) != tc.want {
+				t.Errorf("message is %s\nwant       %s", turn.Message, tc.want)
 			}
-			if turn.Stop != llm.StopToolCalls {
-				t.Errorf("stop is %s", turn.Stop)
+		})
+	}
+}
+
+func TestOpenAI_EndsAsTheAnswerShowsNotAsItSays(t *testing.T) {
+	t.Parallel()
+	call := called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}`)
+	text := delta(`{"content":"hi"}`)
+	for name, tc := range map[string]struct {
+		stream []string
+		want   llm.Stop
+	}{
+		"stop":                         {[]string{text, finish("stop")}, llm.StopEnd},
+		"stop with a call":             {[]string{call, finish("stop")}, llm.StopToolCalls},
+		"tool_calls without one":       {[]string{text, finish("tool_calls")}, llm.StopEnd},
+		"length":                       {[]string{text, finish("length")}, llm.StopMaxTokens},
+		"content_filter":               {[]string{text, finish("content_filter")}, llm.StopContentFilter},
+		"a word of the server's own":   {[]string{text, finish("eos")}, llm.StopEnd},
+		"twice":                        {[]string{call, finish("tool_calls"), finish("tool_calls")}, llm.StopToolCalls},
+		"null after it":                {[]string{call, finish("tool_calls"), delta(`{}`)}, llm.StopToolCalls},
+		"refusal":                      {[]string{delta(`{"refusal":"I "}`), delta(`{"refusal":"won't"}`), finish("stop")}, llm.StopRefusal},
+		"other choices are not ours":   {[]string{text, `{"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"length"}]}`, finish("stop")}, llm.StopEnd},
+		"empty calls":                  {[]string{delta(`{"content":"hi","tool_calls":[]}`), finish("stop")}, llm.StopEnd},
+		"everything in the last chunk": {[]string{`{"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`}, llm.StopEnd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turn, err := ask(t, llm.OpenAI, hello(), chunks(tc.stream...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if turn.Stop != tc.want {
+				t.Errorf("stop is %s, want %s", turn.Stop, tc.want)
+			}
+			if want := map[bool]string{true: "I won't"}[name == "refusal"]; turn.Refusal != want {
+				t.Errorf("refusal is %q, want %q", turn.Refusal, want)
+			}
+		})
+	}
+}
+
+func TestStream_WithoutEndMarkerIsNeverASuccess_C50(t *testing.T) {
+	t.Parallel()
+	call := called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`)
+	for name, tc := range map[string]struct {
+		provider llm.Provider
+		body     string
+	}{
+		"openai, cut":                 {llm.OpenAI, "data: " + call + "\n\n"},
+		"openai, only DONE":           {llm.OpenAI, chunks(call)},
+		"openai, nothing":             {llm.OpenAI, ""},
+		"openai, within the last":     {llm.OpenAI, "data: " + call + "\n\ndata: " + finish("stop")},
+		"anthropic, cut":              {llm.Anthropic, events(append([]string{`{"type":"message_start","message":{"usage":{}}}`}, block(0, `{"type":"text","text":""}`, `{"type":"text_delta","text":"hi"}`)...)...)},
+		"anthropic, no message_stop":  {llm.Anthropic, events(`{"type":"message_start","message":{}}`, `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`)},
+		"anthropic, nothing but ping": {llm.Anthropic, events(`{"type":"ping"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ask(t, tc.provider, hello(), tc.body)
+			var e *llm.Error
+			if !errors.As(err, &e) || e.Kind != llm.Incomplete || e.Permanent() {
+				t.Fatalf("got %v, want a retryable error of kind %s", err, llm.Incomplete)
+			}
+		})
+	}
+}
+
+func TestOpenAI_UsageIsNormalised(t *testing.T) {
+	t.Parallel()
+	text := delta(`{"content":"hi"}`)
+	for name, tc := range map[string]struct {
+		stream []string
+		want   llm.Usage
+	}{
+		"in a chunk of its own": {
+			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50,"total_tokens":150,"prompt_tokens_details":{"cached_tokens":80,"cache_write_tokens":5},"completion_tokens_details":{"reasoning_tokens":30}}}`},
+			llm.Usage{Input: 100, CachedRead: 80, CacheWrite: 5, Output: 50, Reasoning: 30},
+		},
+		"reasoning counted beside the output": {
+			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50,"total_tokens":180,"completion_tokens_details":{"reasoning_tokens":30}}}`},
+			llm.Usage{Input: 100, Output: 80, Reasoning: 30},
+		},
+		"details are null": {
+			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50,"prompt_tokens_details":null}}`},
+			llm.Usage{Input: 100, Output: 50},
+		},
+		"so far, with each chunk": {
+			[]string{`{"choices":[{"delta":{"content":"hi"}}],"usage":{"prompt_tokens":100,"completion_tokens":1}}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":2}}`},
+			llm.Usage{Input: 100, Output: 2},
+		},
+		"x_groq": {
+			[]string{text, `{"choices":[{"delta":{},"finish_reason":"stop"}],"x_groq":{"usage":{"prompt_tokens":7,"completion_tokens":3}}}`},
+			llm.Usage{Input: 7, Output: 3},
+		},
+		"none": {
+			[]string{text, finish("stop")},
+			llm.Usage{Input: 2, Output: 9, Estimated: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turn, err := ask(t, llm.OpenAI, hello(), chunks(tc.stream...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if turn.Usage != tc.want {
+				t.Errorf("usage is %+v, want %+v", turn.Usage, tc.want)
 			}
 		})
 	}

@@ -46,7 +46,8 @@ type Usage struct {
 type Turn struct {
 	// Message is the assistant message in the provider's format, for
 	// Message.Raw of later requests. What the model said in it, reasoning and
-	// signatures included, is kept byte for byte.
+	// signatures included, is kept byte for byte. Record it as bytes: json.Marshal
+	// writes it anew, other escapes and blanks included.
 	Message json.RawMessage
 	Text    string
 	Calls   []Call // in the order of Message
