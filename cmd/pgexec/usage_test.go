@@ -76,7 +76,7 @@ func TestHelp_NamesEveryCommand(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		out := mustInvoke(t, args...)
-		for _, name := range []string{"demo", "migrate", "run", "serve", "version"} {
+		for _, name := range []string{"demo", "fake-model", "migrate", "run", "serve", "version"} {
 			if !strings.Contains(out, "\n  "+name) {
 				t.Errorf("help lacks %s: %s", name, out)
 			}
