@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ type call struct {
 	list bool
 }
 
-// Call runs a tool with args, a JSON object, and returns what it returned. With
+// Call runs a tool with args, a JSON object or nothing, and returns what it returned. With
 // answer it goes on with a call that needed input; tool and args are the same then.
 //
 // It takes as long as the tool does: ctx bounds it, and its cause is returned.
@@ -133,7 +134,10 @@ func (s *session) result(raw json.RawMessage) (*Result, *Error) {
 // open: it is asked anew, and has heard of its person's answer in another way.
 func (c *call) params(modern bool) (*sdk.CallToolParams, error) {
 	params := &sdk.CallToolParams{Name: c.tool}
-	if len(c.args) > 0 {
+	if args := bytes.TrimSpace(c.args); len(args) > 0 {
+		if args[0] != '{' || !json.Valid(args) {
+			return nil, fmt.Errorf("arguments: %s is not a JSON object", clip(string(args)))
+		}
 		params.Arguments = c.args
 	}
 	if c.answer == nil || !modern {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 func TestCall_AFailureOfTheToolIsAResult(t *testing.T) {
@@ -170,6 +172,42 @@ func TestCall_ACutResponseMayHaveRun(t *testing.T) {
 	}
 }
 
+func TestConnect_ABreakAtAnyStepRunsNothing(t *testing.T) {
+	t.Parallel()
+	forEachVariant(t, func(t *testing.T, b *bundle, r *remote, restart func()) {
+		for _, method := range []string{"server/discover", "initialize", "notifications/initialized", "tools/list"} {
+			for name, begin := range cuts {
+				restart()
+				b.retireAll()
+				r.once(method, func(w http.ResponseWriter) { cut(w, begin) })
+				if _, err := b.Tools(t.Context(), b.server); err != nil && asError(t, nil, err).MayHaveRun {
+					t.Errorf("%s broken %s: %v", method, name, err)
+				}
+				if got := b.text(t, "echo", toolArgs{Text: "on"}); got != "on" {
+					t.Errorf("%s broken %s: afterwards echo returned %q", method, name, got)
+				}
+			}
+		}
+	})
+}
+
+func TestConnect_AServerOutOfReachIsNotTakenForAnOldOne(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(w http.ResponseWriter){
+		"cut":     func(w http.ResponseWriter) { cut(w, "") },
+		"gateway": func(w http.ResponseWriter) { http.Error(w, "starting", http.StatusBadGateway) },
+	} {
+		b, r := httpBundle(t, variants["stateless"](), nil)
+		r.once("server/discover", fault)
+		if e := b.failure(t, "ask", toolArgs{}); e.MayHaveRun || e.Permanent {
+			t.Errorf("%s: %v", name, e)
+		}
+		if res, err := b.call(t, "ask", toolArgs{}); err != nil || res.Needs == nil {
+			t.Errorf("%s: afterwards %+v, %v", name, res, err)
+		}
+	}
+}
+
 func TestCall_ACutResponseEndsNoOtherCall(t *testing.T) {
 	t.Parallel()
 	forEachVariant(t, func(t *testing.T, b *bundle, r *remote, _ func()) {
@@ -312,5 +350,46 @@ func TestCall_ResultsComeByteForByte(t *testing.T) {
 	}
 	if p := res.Parts[2]; p.Type != Text || p.Text != "" {
 		t.Errorf("the empty text is %+v", p)
+	}
+}
+
+func TestCall_AStreamIsResumedOrMayHaveRun(t *testing.T) {
+	t.Parallel()
+	resumable := func() http.Handler {
+		return sdkHandler(&sdk.StreamableHTTPOptions{EventStore: sdk.NewMemoryEventStore(nil)}, lastLegacy)
+	}
+	b, r := httpBundle(t, resumable(), nil)
+	file := tempFile(t)
+	if got := b.text(t, "drop", toolArgs{File: file}); got != "after a break" || len(marks(file)) != 1 {
+		t.Errorf("got %q after %d runs", got, len(marks(file)))
+	}
+	// A server that restarts in mid-call knows the session no more, but had begun.
+	r.mu.Lock()
+	r.fault = func(w http.ResponseWriter, req *http.Request, _ string) bool {
+		if req.Method == http.MethodGet {
+			http.Error(w, "no such session", http.StatusNotFound)
+		}
+		return req.Method == http.MethodGet
+	}
+	r.mu.Unlock()
+	if e := b.failure(t, "drop", toolArgs{File: file}); !e.MayHaveRun || e.Permanent || len(marks(file)) != 2 {
+		t.Errorf("got %+v after %d runs (%v)", e, len(marks(file)), e)
+	}
+	if got := b.text(t, "echo", toolArgs{Text: "on"}); got != "on" {
+		t.Errorf("afterwards echo returned %q", got)
+	}
+}
+
+func TestCall_ArgumentsThatAreNoObjectAreRefused(t *testing.T) {
+	t.Parallel()
+	b := stdioBundle(t, "sdk", nil)
+	for _, args := range []string{`[1]`, `{"text":`, `"x"`} {
+		res, err := b.Call(t.Context(), b.server, "echo", json.RawMessage(args), nil)
+		if e := asError(t, res, err); !e.Permanent || e.MayHaveRun || !strings.Contains(e.Error(), args) {
+			t.Errorf("%s: %v", args, e)
+		}
+	}
+	if _, err := b.Call(t.Context(), b.server, "echo", nil, nil); err != nil {
+		t.Errorf("no arguments: %v", err)
 	}
 }

@@ -18,7 +18,9 @@
 //
 //   - A call that certainly did not reach its server is repeated once, on a new session; of any other the error says
 //     whether it may have run: TestCall_ARestartedHTTPServerGetsTheCallOnce, TestCall_ADeadProcessIsStartedAgain,
-//     TestCall_AProcessKilledInACallMayHaveRun, TestCall_ACutResponseMayHaveRun, TestCall_AStatusSaysWhetherItMayHaveRun.
+//     TestCall_AProcessKilledInACallMayHaveRun, TestCall_ACutResponseMayHaveRun, TestCall_AStatusSaysWhetherItMayHaveRun,
+//     TestCall_AStreamIsResumedOrMayHaveRun, TestConnect_ABreakAtAnyStepRunsNothing.
+//   - A server out of reach for a moment is not taken for one of an older protocol: TestConnect_AServerOutOfReachIsNotTakenForAnOldOne.
 //   - A cancelled call ends at once, its session is not used again, and other calls of that session go on:
 //     TestCall_ACancelledCallEndsAndOthersGoOn, TestCall_AProcessThatReadsNothingDoesNotHoldTheCaller.
 //   - One call's broken response ends no other call: TestCall_ACutResponseEndsNoOtherCall, TestCall_ATooLargeResultEndsNoOtherCall.

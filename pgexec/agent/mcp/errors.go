@@ -94,6 +94,15 @@ func (e *StatusError) refused() bool {
 	return e.Code < 500 && e.Code != http.StatusRequestTimeout
 }
 
+// ofGateway is a status that what stands before a server gives in its place.
+func (e *StatusError) ofGateway() bool {
+	switch e.Code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
 // temporary is a status that another time may not bring.
 func (e *StatusError) temporary() bool {
 	switch e.Code {

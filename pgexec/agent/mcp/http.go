@@ -112,9 +112,13 @@ func (c *carrier) withHeaders(req *http.Request) *http.Request {
 // look reads what can be read of an answer before the SDK gets it.
 func (c *carrier) look(t *trip, call bool, resp *http.Response) error {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch {
-	case resp.StatusCode >= http.StatusBadRequest:
+	if resp.StatusCode >= http.StatusBadRequest {
 		return refusal(t, resp)
+	}
+	if call {
+		t.note(func(t *trip) { t.taken = true })
+	}
+	switch {
 	case media == "application/json" && call:
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {

@@ -85,18 +85,32 @@ func newClient(version string) *sdk.Client {
 		ElicitationHandler: declineElicitation,
 		MultiRoundTrip:     &sdk.MultiRoundTripOptions{Disabled: true},
 	})
-	client.AddSendingMiddleware(undeclareElicitation)
+	client.AddSendingMiddleware(beforeInitialize)
 	return client
 }
 
-// undeclareElicitation keeps a server of an older protocol from asking in the
-// middle of a call, where nobody can answer for days.
-func undeclareElicitation(next sdk.MethodHandler) sdk.MethodHandler {
+// methodDiscover is the first request of the newest protocol; a server that does
+// not know it is asked to initialize.
+const methodDiscover = "server/discover"
+
+// beforeInitialize sees to the first request of older protocols. With them a server
+// may ask in the middle of a call, where nobody can answer for days, so it is not
+// told that this client could. And a server that was merely out of reach when it was
+// asked for its versions is not to be taken for an old one.
+func beforeInitialize(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		if params, ok := req.GetParams().(*sdk.InitializeParams); ok && params.Capabilities != nil {
+		t := tripOf(ctx)
+		if params, ok := req.GetParams().(*sdk.InitializeParams); ok {
+			if err := t.unheard(); err != nil {
+				return nil, err
+			}
 			params.Capabilities.Elicitation = nil
 		}
-		return next(ctx, method, req)
+		res, err := next(ctx, method, req)
+		if method == methodDiscover {
+			t.note(func(t *trip) { t.probe = err })
+		}
+		return res, err
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -102,6 +103,11 @@ var testTools = map[string]toolFunc{
 		}
 		fmt.Fprintln(os.Stderr, a.Text)
 		return textResult("HOME=%t DATABASE=%q", os.Getenv("HOME") != "", os.Getenv("PGEXEC_DATABASE_URL"))
+	},
+	"drop": func(_ context.Context, req *sdk.CallToolRequest, a toolArgs) (*sdk.CallToolResult, error) {
+		mark(a.File, "ran")
+		req.Extra.CloseSSEStream(sdk.CloseSSEStreamArgs{RetryAfter: time.Millisecond})
+		return textResult("after a break")
 	},
 	"child": func(context.Context, *sdk.CallToolRequest, toolArgs) (*sdk.CallToolResult, error) {
 		cmd := exec.Command(os.Args[0])

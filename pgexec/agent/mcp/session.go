@@ -203,7 +203,8 @@ func (s *session) statusFailure(e *Error, t *trip) {
 	unknown := t.status.Code == http.StatusNotFound || t.status.Code == http.StatusBadRequest
 	e.lost = unknown && s.cs != nil && s.cs.ID() != ""
 	e.Permanent = !t.status.temporary() && !e.lost
-	e.MayHaveRun = !t.status.refused()
+	// One that comes when the stream of an answer is to be resumed says nothing about the call.
+	e.MayHaveRun = t.taken || !t.status.refused()
 	e.RetryAfter = t.status.RetryAfter
 }
 

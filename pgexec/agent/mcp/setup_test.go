@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -122,6 +123,15 @@ func asError(t *testing.T, res *Result, err error) *Error {
 	return e
 }
 
+// retireAll has the next call make its session anew.
+func (b *bundle) retireAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.Pool.sessions {
+		b.retireLocked(s)
+	}
+}
+
 func newBundle(t *testing.T, server Server, adjust func(*Pool)) *bundle {
 	t.Helper()
 	out := &syncBuffer{}
@@ -194,6 +204,20 @@ func (r *remote) onCall(fault func(w http.ResponseWriter, req *http.Request) boo
 	defer r.mu.Unlock()
 	r.fault = func(w http.ResponseWriter, req *http.Request, method string) bool {
 		return method == "tools/call" && fault(w, req)
+	}
+}
+
+// once lets a fault take the first request of a method.
+func (r *remote) once(method string, fault func(w http.ResponseWriter)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var done atomic.Bool
+	r.fault = func(w http.ResponseWriter, _ *http.Request, m string) bool {
+		if m != method || done.Swap(true) {
+			return false
+		}
+		fault(w)
+		return true
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -86,6 +87,7 @@ func (l *line) Write(ctx context.Context, msg jsonrpc.Message) error {
 	w := write{data: append(data, '\n'), done: make(chan error, 1)}
 	if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() {
 		w.trip = tripOf(ctx)
+		w.trip.leaves(fmt.Append(nil, req.ID.Raw()))
 		l.expect(req.ID, w.trip)
 	}
 	select {

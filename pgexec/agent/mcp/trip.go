@@ -19,11 +19,15 @@ type trip struct {
 	mu   sync.Mutex
 	over bool
 	// id is the request's, as JSON.
-	id     []byte
-	sent   bool
+	id   []byte
+	sent bool
+	// taken says that the server began an answer that is no refusal.
+	taken  bool
 	result json.RawMessage
 	rpc    *RPCError
 	status *StatusError
+	// probe is why server/discover failed.
+	probe error
 	// fault is ErrTooLarge, or why a transport gave up.
 	fault error
 }
@@ -73,7 +77,17 @@ func (t *trip) end() {
 
 // leaves notes what is sent, and forgets what came before it.
 func (t *trip) leaves(id []byte) {
-	t.note(func(t *trip) { t.id, t.result, t.rpc, t.status = id, nil, nil, nil })
+	t.note(func(t *trip) { t.id, t.taken, t.result, t.rpc, t.status = id, false, nil, nil, nil })
+}
+
+// unheard returns why a server has said nothing to server/discover, or nil.
+func (t *trip) unheard() (why error) {
+	t.note(func(t *trip) {
+		if !t.taken && t.rpc == nil && (t.status == nil || t.status.ofGateway()) {
+			why = t.probe
+		}
+	})
+	return why
 }
 
 // message is a request or an answer in JSON-RPC.
