@@ -148,10 +148,11 @@ func anthropicResult(m *Message) []byte {
 	o := newObject()
 	o.add("type", quote("tool_result"))
 	o.add("tool_use_id", quote(m.CallID))
-	if len(imagesOf(m.Parts)) > 0 {
+	switch text := textOf(m.Parts); {
+	case len(imagesOf(m.Parts)) > 0:
 		o.add("content", array(anthropicParts(m.Parts)))
-	} else {
-		o.add("content", quote(textOf(m.Parts)))
+	case !isBlank(text): // nothing is said by no content
+		o.add("content", quote(text))
 	}
 	if m.IsError {
 		o.add("is_error", []byte("true"))

@@ -112,7 +112,7 @@ func unreadable(err error, data []byte) *Error {
 func (s *anthropicStream) take(e *anthropicEvent, show func(Delta)) error {
 	switch e.Type {
 	case "message_start": // a proxy may repeat it
-		return s.begin(&e.Message)
+		s.begin(&e.Message)
 	case "content_block_start":
 		return s.open(e.Index, e.ContentBlock, show)
 	case "content_block_delta":
@@ -123,16 +123,16 @@ func (s *anthropicStream) take(e *anthropicEvent, show func(Delta)) error {
 			return err
 		}
 		s.end(&stop)
-		return s.count(e.Usage)
+		s.count(e.Usage)
 	case "message_stop":
 		s.stopped = true
 	}
 	return nil
 }
 
-func (s *anthropicStream) begin(m *anthropicMessage) error {
+func (s *anthropicStream) begin(m *anthropicMessage) {
 	s.id, s.model = m.ID, m.Model
-	return s.count(m.Usage)
+	s.count(m.Usage)
 }
 
 func (s *anthropicStream) end(stop *anthropicStop) {
@@ -147,11 +147,12 @@ func (s *anthropicStream) end(stop *anthropicStop) {
 	}
 }
 
-func (s *anthropicStream) count(usage json.RawMessage) error {
-	if !isSet(usage) {
-		return nil
+// count takes what is said of the usage, as openAIStream.count does.
+func (s *anthropicStream) count(raw json.RawMessage) {
+	u := s.usage
+	if isSet(raw) && json.Unmarshal(raw, &u) == nil {
+		s.usage = u
 	}
-	return json.Unmarshal(usage, &s.usage)
 }
 
 func (s *anthropicStream) open(index int, raw json.RawMessage, show func(Delta)) error {
@@ -234,8 +235,9 @@ func (s *anthropicStream) whole(body []byte, show func(Delta)) error {
 		}
 	}
 	s.end(&m.anthropicStop)
+	s.begin(&m.anthropicMessage)
 	s.stopped = m.StopReason != ""
-	return s.begin(&m.anthropicMessage)
+	return nil
 }
 
 func (s *anthropicStream) turn() (*Turn, error) {
@@ -243,7 +245,7 @@ func (s *anthropicStream) turn() (*Turn, error) {
 	t.Message = s.assemble(t.Stop)
 	var err error
 	if t.Text, t.Calls, err = (anthropicFormat{}).parse(t.Message); err != nil {
-		return nil, err
+		return nil, unreadable(err, t.Message)
 	}
 	switch {
 	case t.Stop == StopRefusal:

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,6 +113,9 @@ func (c *Config) validate() error {
 	}
 	if c.IdleTimeout < 0 || c.TotalTimeout < 0 {
 		return fmt.Errorf("timeouts are %s and %s, must not be negative", c.IdleTimeout, c.TotalTimeout)
+	}
+	if strings.ContainsFunc(c.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("the API key has a blank, a line break or a letter that no key has: look at where it is read from")
 	}
 	if c.BaseURL == "" {
 		return nil

@@ -22,7 +22,7 @@ type assembler interface {
 	whole(body []byte, show func(Delta)) error
 	// complete reports whether the end marker was seen.
 	complete() bool
-	turn() (*Turn, error)
+	turn() (*Turn, error) // the error is an *Error
 }
 
 // Do asks the model for one turn. onDelta, which may be nil, is called with
@@ -72,27 +72,34 @@ func (c *Client) ask(w *watchdog, a assembler, body []byte, show func(Delta)) (*
 		return nil, err
 	}
 	resp.Body = w.body(resp.Body)
-	err = c.read(resp, a, show)
+	turn, err := c.receive(resp, a, show)
 	var told *Error
 	if errors.As(err, &told) {
 		told.Status = resp.StatusCode
-		return nil, told
 	}
-	// What breaks behind the end marker takes nothing away: only the usage may lack.
-	if !a.complete() {
-		if err != nil {
-			return nil, err
-		}
-		return nil, &Error{Kind: Incomplete, Status: resp.StatusCode, Message: "the answer ended without its end marker"}
-	}
-	turn, err := a.turn()
-	if err != nil {
-		return nil, &Error{Kind: Server, Status: resp.StatusCode, Message: err.Error()}
-	}
-	if id := requestID(resp.Header); id != "" {
+	if id := requestID(resp.Header); id != "" && err == nil {
 		turn.RequestID = id
+	} else if id != "" && told != nil {
+		told.RequestID = id
 	}
-	return turn, nil
+	return turn, err
+}
+
+// receive reads an answer to its end marker. What breaks behind that takes nothing
+// away: only the usage may lack.
+func (c *Client) receive(resp *http.Response, a assembler, show func(Delta)) (*Turn, error) {
+	err := c.read(resp, a, show)
+	var told *Error
+	switch {
+	case errors.As(err, &told):
+		return nil, told
+	case a.complete():
+		return a.turn()
+	case err != nil:
+		return nil, err
+	default:
+		return nil, &Error{Kind: Incomplete, Message: "the answer ended without its end marker"}
+	}
 }
 
 func (c *Client) read(resp *http.Response, a assembler, show func(Delta)) error {

@@ -263,6 +263,7 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 		"has a user, query":          {Provider: llm.OpenAI, Model: "m", BaseURL: "https://u:secret@example.org/"},
 		"has a user, query or":       {Provider: llm.OpenAI, Model: "m", BaseURL: "https://example.org/?key=secret"},
 		"cannot be parsed":           {Provider: llm.OpenAI, Model: "m", BaseURL: "https://secret%"},
+		"the API key has a blank":    {Provider: llm.OpenAI, Model: "m", APIKey: "secret\n"},
 		"timeouts are -1s and 10m0s": {Provider: llm.OpenAI, Model: "m", IdleTimeout: -time.Second},
 	} {
 		_, err := llm.New(c)

@@ -11,43 +11,56 @@ import "encoding/json"
 // The provider charges for such a turn and does not say how much: its usage is
 // estimated.
 func (c *Client) FailedTurn(r *Request, e *Error) *Turn {
-	name, args, ok := refusedCall(e.Generation)
-	if e.Kind != ToolUseFailed || !ok {
+	f, err := formatOf(c.config.Provider)
+	refused := refusedCalls(e.Generation)
+	if err != nil || e.Kind != ToolUseFailed || len(refused) == 0 {
 		return nil
 	}
-	f, err := formatOf(c.config.Provider)
-	if err != nil {
-		return nil // New has checked it
+	ids := newMinter(r.Messages)
+	for i := range refused {
+		refused[i].ID = ids.id("")
 	}
-	call := Call{ID: newMinter(r.Messages).id(""), Name: name, Args: args}
 	t := &Turn{
-		Message:   f.assistant("", []Call{call}),
+		Message:   f.assistant("", refused),
+		Calls:     refused,
 		Stop:      StopToolCalls,
 		Model:     c.config.Model,
 		RequestID: e.RequestID,
 		Usage:     Usage{Input: EstimateTokens(r), Output: bytesToTokens(len(e.Generation)), Estimated: true},
 	}
-	call.Args, call.Fault = nil, "the provider refused this call: "+e.Message+"; call again"
-	t.Calls = []Call{call}
+	for i := range t.Calls {
+		t.Calls[i].Args, t.Calls[i].Fault = nil, "the provider refused this call: "+e.Message+"; call again"
+	}
 	return t
 }
 
-// refusedCall reads what the model wrote.
-func refusedCall(generation string) (name string, args json.RawMessage, ok bool) {
-	var g struct {
+// refusedCalls reads what the model wrote: a call, or a list of them.
+func refusedCalls(generation string) []Call {
+	type written struct {
 		Name       string          `json:"name"`
 		Arguments  json.RawMessage `json:"arguments"`
 		Parameters json.RawMessage `json:"parameters"` // some models' word for it
 	}
-	if json.Unmarshal([]byte(generation), &g) != nil || g.Name == "" {
-		return "", nil, false
+	var list []written
+	if json.Unmarshal([]byte(generation), &list) != nil {
+		list = make([]written, 1)
+		if json.Unmarshal([]byte(generation), &list[0]) != nil {
+			return nil
+		}
 	}
-	if g.Arguments == nil {
-		g.Arguments = g.Parameters
+	var calls []Call
+	for _, w := range list {
+		if w.Name == "" {
+			return nil
+		}
+		if w.Arguments == nil {
+			w.Arguments = w.Parameters
+		}
+		text := string(w.Arguments)
+		if s := ""; json.Unmarshal(w.Arguments, &s) == nil { // a text that is JSON
+			text = s
+		}
+		calls = append(calls, Call{Name: w.Name, Args: sendableArgs(text, false)})
 	}
-	text := string(g.Arguments)
-	if s := ""; json.Unmarshal(g.Arguments, &s) == nil { // a text that is JSON
-		text = s
-	}
-	return g.Name, sendableArgs(text, false), true
+	return calls
 }

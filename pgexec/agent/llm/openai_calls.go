@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -152,7 +153,7 @@ func (p *openAIPiece) begins(call *openAICall) bool {
 	case p.name != call.name, p.id != "" && call.id != "" && p.id != call.id:
 		return true
 	default: // a server that repeats the name, or the same tool once more
-		return len(p.args) > 0 && isObject(unquote(call.args))
+		return bytes.HasSuffix(call.args, []byte("}")) && !isBlank(unquote(p.args)) && isObject(unquote(call.args))
 	}
 }
 

@@ -3,7 +3,6 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -24,7 +23,7 @@ type openAIChunk struct {
 	ID      string          `json:"id"`
 	Model   string          `json:"model"`
 	Error   json.RawMessage `json:"error"`
-	Usage   *openAIUsage    `json:"usage"`
+	Usage   json.RawMessage `json:"usage"`
 	Choices []struct {
 		Index        int             `json:"index"`
 		Delta        json.RawMessage `json:"delta"`
@@ -33,7 +32,7 @@ type openAIChunk struct {
 		Error        json.RawMessage `json:"error"`
 	} `json:"choices"`
 	XGroq *struct {
-		Usage *openAIUsage `json:"usage"`
+		Usage json.RawMessage `json:"usage"`
 	} `json:"x_groq"`
 }
 
@@ -99,10 +98,9 @@ func (s *openAIStream) whole(data []byte, show func(Delta)) error {
 	if chunk.ID != "" {
 		s.id = chunk.ID
 	}
-	if chunk.Usage != nil {
-		s.usage = chunk.Usage
-	} else if chunk.XGroq != nil && chunk.XGroq.Usage != nil {
-		s.usage = chunk.XGroq.Usage
+	s.count(chunk.Usage)
+	if chunk.XGroq != nil {
+		s.count(chunk.XGroq.Usage)
 	}
 	for _, c := range chunk.Choices {
 		if c.Index != 0 {
@@ -121,6 +119,15 @@ func (s *openAIStream) whole(data []byte, show func(Delta)) error {
 		}
 	}
 	return nil
+}
+
+// count takes the usage that was said last. One that cannot be read is none: it is
+// estimated then, and no reason to pay for the turn once more.
+func (s *openAIStream) count(raw json.RawMessage) {
+	var u openAIUsage
+	if isSet(raw) && json.Unmarshal(raw, &u) == nil {
+		s.usage = &u
+	}
 }
 
 // isSet reports whether a field is there and not null.
@@ -161,7 +168,7 @@ func (s *openAIStream) turn() (*Turn, error) {
 	finish := strings.ToLower(s.finish)
 	switch {
 	case finish == "error":
-		return nil, errors.New("the provider ended the answer with an error it does not describe")
+		return nil, &Error{Kind: Server, Message: "the provider ended the answer with an error that it does not describe"}
 	case strings.Contains(finish, "malformed_function_call"):
 		return nil, &Error{Kind: ToolUseFailed, Code: s.finish, Message: "the model wrote a call that its provider could not read"}
 	}
@@ -170,7 +177,7 @@ func (s *openAIStream) turn() (*Turn, error) {
 	t.Message = s.assemble(cut)
 	var err error
 	if t.Text, t.Calls, err = (openAIFormat{}).parse(t.Message); err != nil {
-		return nil, err
+		return nil, &Error{Kind: Server, Message: fmt.Sprintf("an unreadable message (%v): %s", err, excerpt(string(t.Message)))}
 	}
 	// What a server says about calls is not always so: whether there are some is.
 	switch {
