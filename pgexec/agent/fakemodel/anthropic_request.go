@@ -287,7 +287,8 @@ func (b *anthropicBlock) checkImage(at string) *problem {
 }
 
 // checkResults refuses roles that do not alternate, and a conversation in which
-// not every call is answered at the beginning of the very next message.
+// not every call is answered at the beginning of the very next message. (The
+// provider's own server joins messages of one role; others with its API do not.)
 func (r *anthropicRequest) checkResults() *problem {
 	var used []string // ids of all calls so far
 	var open []string // calls of the message before

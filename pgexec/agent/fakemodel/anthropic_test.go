@@ -107,7 +107,7 @@ func TestAnthropic_ThinkingComesBackUnchanged(t *testing.T) {
 	}
 }
 
-// C46: what the real API answers with 400 is answered so here, in its words.
+// C46: what the real API answers with 400 is answered so here, in its form.
 func TestAnthropic_RefusesWhatTheAPIRefuses(t *testing.T) {
 	t.Parallel()
 	const (

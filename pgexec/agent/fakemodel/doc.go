@@ -12,6 +12,9 @@
 //
 //   - The official SDKs read what it sends, streamed and not, as the script has
 //     it: TestOpenAI_SDKReadsTheScript, TestAnthropic_SDKReadsTheScript.
+//   - pgexec's own client holds a long conversation with it, defective calls
+//     included, and takes each failure for what it is:
+//     TestServer_OwnClientHoldsALongConversation, TestServer_OwnClientKnowsTheFailures.
 //   - A conversation that the real APIs refuse is refused in their form, so an
 //     agent that passes keeps its conversations valid (C46):
 //     TestOpenAI_RefusesWhatTheAPIRefuses, TestAnthropic_RefusesWhatTheAPIRefuses.

@@ -36,7 +36,7 @@ var usuals = map[int]usual{
 	404: {"invalid_request_error", "model_not_found", "not_found_error", "The model does not exist."},
 	413: {"invalid_request_error", "", "request_too_large", "The request is too large."},
 	429: {"requests", "rate_limit_exceeded", "rate_limit_error", "The rate limit was reached. Try again later."},
-	529: {"server_error", "", "overloaded_error", "Overloaded"},
+	529: {"overloaded_error", "", "overloaded_error", "Overloaded"},
 }
 
 func usualFor(status int) usual {

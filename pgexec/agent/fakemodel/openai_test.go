@@ -105,7 +105,7 @@ func streamOpenAI(t *testing.T, c openai.Client, p openai.ChatCompletionNewParam
 	return &acc.ChatCompletion
 }
 
-// C46: what the real API answers with 400 is answered so here, in its words.
+// C46: what the real API answers with 400 is answered so here, in its form.
 func TestOpenAI_RefusesWhatTheAPIRefuses(t *testing.T) {
 	t.Parallel()
 	const (
