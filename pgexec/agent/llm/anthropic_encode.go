@@ -16,25 +16,21 @@ const cacheMark = `{"type":"ephemeral"}`
 // anthropicFormat is the messages format.
 type anthropicFormat struct{}
 
-func (anthropicFormat) head(o *object, r *Request, tools []Tool) {
+func (anthropicFormat) head(o *object, r *Request) {
 	if r.System != "" {
 		o.add("system", anthropicSystem(r))
 	}
-	if len(tools) == 0 {
-		return
+}
+
+func (anthropicFormat) tool(t *Tool, last bool, r *Request) []byte {
+	o := newObject()
+	o.add("name", quote(t.Name))
+	o.add("description", quote(t.Description))
+	o.add("input_schema", t.Schema)
+	if last && r.CacheBreakpoints {
+		o.add("cache_control", []byte(cacheMark))
 	}
-	var list [][]byte
-	for i, t := range tools {
-		tool := newObject()
-		tool.add("name", quote(t.Name))
-		tool.add("description", quote(t.Description))
-		tool.add("input_schema", t.Schema)
-		if r.CacheBreakpoints && i == len(tools)-1 {
-			tool.add("cache_control", []byte(cacheMark))
-		}
-		list = append(list, tool.bytes())
-	}
-	o.add("tools", array(list))
+	return o.bytes()
 }
 
 func anthropicSystem(r *Request) []byte {
@@ -59,9 +55,6 @@ func (anthropicFormat) tail(o *object, r *Request) {
 	if r.CacheBreakpoints {
 		o.add("cache_control", []byte(cacheMark))
 	}
-	if choice := anthropicChoice(r); choice != nil {
-		o.add("tool_choice", choice)
-	}
 	o.addSampling(r)
 	if r.Effort != "" {
 		effort := newObject()
@@ -70,25 +63,23 @@ func (anthropicFormat) tail(o *object, r *Request) {
 	}
 }
 
-// anthropicChoice is nil where nothing is chosen; without tools there is no choice.
-func anthropicChoice(r *Request) []byte {
+func (anthropicFormat) choice(o *object, r *Request) {
 	serial := r.ParallelCalls != nil && !*r.ParallelCalls
-	if len(r.Tools) == 0 || r.ToolChoice == "" && !serial {
-		return nil
-	}
 	kind := r.ToolChoice
-	switch kind {
-	case "":
+	switch {
+	case kind == "" && !serial:
+		return
+	case kind == "":
 		kind = "auto"
-	case ChoiceRequired:
+	case kind == ChoiceRequired:
 		kind = "any"
 	}
-	o := newObject()
-	o.add("type", quote(kind))
+	choice := newObject()
+	choice.add("type", quote(kind))
 	if serial && kind != ChoiceNone {
-		o.add("disable_parallel_tool_use", []byte("true"))
+		choice.add("disable_parallel_tool_use", []byte("true"))
 	}
-	return o.bytes()
+	o.add("tool_choice", choice.bytes())
 }
 
 // messages puts what a user says into one message with the results before it:

@@ -11,8 +11,8 @@ import (
 	"net/url"
 )
 
-// maxAnswer bounds the body of an answer that is not streamed.
-const maxAnswer = 32 << 20
+// maxAnswer bounds an answer, in bytes. A stream has some 400 of them for each token.
+const maxAnswer = 256 << 20
 
 // assembler makes a turn of what arrives.
 type assembler interface {
@@ -71,7 +71,7 @@ func (c *Client) ask(w *watchdog, a assembler, body []byte, show func(Delta)) (*
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = w.body(resp.Body)
+	resp.Body = http.MaxBytesReader(nil, w.body(resp.Body), maxAnswer)
 	turn, err := c.receive(resp, a, show)
 	var told *Error
 	if errors.As(err, &told) {
@@ -105,7 +105,7 @@ func (c *Client) receive(resp *http.Response, a assembler, show func(Delta)) (*T
 func (c *Client) read(resp *http.Response, a assembler, show func(Delta)) error {
 	switch media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media {
 	case "application/json":
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			return err
 		}
@@ -156,6 +156,9 @@ func (c *Client) fault(ctx context.Context, w *watchdog, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		e = w.expired()
+	}
+	if big := (*http.MaxBytesError)(nil); e == nil && errors.As(err, &big) {
+		e = &Error{Kind: Server, Message: fmt.Sprintf("the answer has more than %d bytes", big.Limit)}
 	}
 	if e == nil {
 		e = &Error{Kind: Connection, Message: transportMessage(err), cause: err}

@@ -60,9 +60,12 @@ type format interface {
 	parse(raw json.RawMessage) (text string, calls []Call, err error)
 	assistant(text string, calls []Call) json.RawMessage
 	// head adds what comes before the messages, tail what comes after them.
-	head(o *object, r *Request, tools []Tool)
+	head(o *object, r *Request)
+	tool(t *Tool, last bool, r *Request) []byte
 	messages(r *Request, steps []step) ([][]byte, error)
 	tail(o *object, r *Request)
+	// choice adds how tools are chosen; without tools providers refuse that.
+	choice(o *object, r *Request)
 }
 
 func formatOf(p Provider) (format, error) {
@@ -77,7 +80,11 @@ func formatOf(p Provider) (format, error) {
 }
 
 func encodeBody(f format, model string, r *Request) ([]byte, error) {
-	tools, err := sortedTools(r.Tools)
+	extra, err := parseExtra(r.Extra)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := encodeTools(f, r, extra)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +101,17 @@ func encodeBody(f format, model string, r *Request) ([]byte, error) {
 	}
 	o := newObject()
 	o.add("model", quote(model))
-	f.head(o, r, tools)
+	f.head(o, r)
+	if tools != nil {
+		o.add("tools", array(tools))
+	}
 	o.add("messages", array(messages))
 	o.add("stream", []byte("true"))
 	f.tail(o, r)
-	if err := o.addExtra(r.Extra); err != nil {
-		return nil, err
+	if tools != nil {
+		f.choice(o, r)
 	}
+	o.addExtra(extra)
 	return o.bytes(), nil
 }
 
@@ -144,29 +155,59 @@ func sortedTools(tools []Tool) ([]Tool, error) {
 	return tools, nil
 }
 
-// reserved are the fields that Extra cannot replace.
-var reserved = []string{"model", "messages", "system", "tools", "stream"}
+// encodeTools writes our tools, and behind them those that the provider runs.
+func encodeTools(f format, r *Request, extra *object) ([][]byte, error) {
+	tools, err := sortedTools(r.Tools)
+	if err != nil {
+		return nil, err
+	}
+	var list [][]byte
+	for i := range tools {
+		list = append(list, f.tool(&tools[i], i == len(tools)-1, r))
+	}
+	own := extra.values["tools"]
+	if own == nil {
+		return list, nil
+	}
+	if !own.isList {
+		return nil, fmt.Errorf("extra has tools that are no list: %s", excerpt(string(own.append(nil))))
+	}
+	for _, t := range own.list {
+		list = append(list, t.raw)
+	}
+	return list, nil
+}
 
-// addExtra puts the definition's own fields into the request.
-func (o *object) addExtra(extra json.RawMessage) error {
+// reserved are the fields that Extra cannot replace.
+var reserved = []string{"model", "messages", "system", "stream"}
+
+func parseExtra(extra json.RawMessage) (*object, error) {
 	if len(extra) == 0 {
-		return nil
+		return newObject(), nil
 	}
 	fields, err := parseObject(extra)
 	if err != nil || !json.Valid(extra) {
-		return fmt.Errorf("extra is no JSON object: %s", excerpt(string(extra)))
+		return nil, fmt.Errorf("extra is no JSON object: %s", excerpt(string(extra)))
 	}
 	for _, name := range fields.names {
-		switch v := fields.values[name]; {
-		case slices.Contains(reserved, name):
-			return fmt.Errorf("extra has the field %q, which it cannot replace: remove it", name)
+		if slices.Contains(reserved, name) {
+			return nil, fmt.Errorf("extra has the field %q, which it cannot replace: remove it", name)
+		}
+	}
+	return fields, nil
+}
+
+// addExtra puts the definition's own fields into the request.
+func (o *object) addExtra(extra *object) {
+	for _, name := range extra.names {
+		switch v := extra.values[name]; {
+		case name == "tools": // are there already
 		case string(v.raw) == "null":
 			o.remove(name)
 		default:
 			o.put(name, v)
 		}
 	}
-	return nil
 }
 
 // addSampling adds what both formats call the same.

@@ -66,7 +66,7 @@ func TestEncode_OpenAI(t *testing.T) {
 		`{"role":"tool","tool_call_id":"c2","content":"two"},`,
 		`{"role":"user","content":[{"type":"text","text":"Result of call c1:"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AQID"}}]},`,
 		`{"role":"user","content":"Well?"}`,
-		`],"stream":true,"stream_options":{"include_usage":true},"tool_choice":"required","parallel_tool_calls":false,"max_completion_tokens":100,"temperature":1,"reasoning_effort":"low","prompt_cache_key":"run 1","seed":7}`,
+		`],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":100,"temperature":1,"reasoning_effort":"low","prompt_cache_key":"run 1","tool_choice":"required","parallel_tool_calls":false,"seed":7}`,
 	}
 	if string(body) != strings.Join(want, "") {
 		t.Errorf("request is\n%s\nwant\n%s", body, strings.Join(want, ""))
@@ -87,7 +87,7 @@ func TestEncode_Anthropic(t *testing.T) {
 		`{"role":"assistant","content":[{"type":"text","text":"Let me look."},{"type":"tool_use","id":"c1","name":"photo","input":{"n": 1}},{"type":"tool_use","id":"c2","name":"read","input":{}}]},`,
 		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"one"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AQID"}}],"is_error":true},`,
 		`{"type":"tool_result","tool_use_id":"c2","content":"two"},{"type":"text","text":"Well?"}]}`,
-		`],"stream":true,"max_tokens":100,"cache_control":{"type":"ephemeral"},"tool_choice":{"type":"any","disable_parallel_tool_use":true},"temperature":1,"output_config":{"effort":"low"},"seed":7}`,
+		`],"stream":true,"max_tokens":100,"cache_control":{"type":"ephemeral"},"temperature":1,"output_config":{"effort":"low"},"tool_choice":{"type":"any","disable_parallel_tool_use":true},"seed":7}`,
 	}
 	if string(body) != strings.Join(want, "") {
 		t.Errorf("request is\n%s\nwant\n%s", body, strings.Join(want, ""))
@@ -142,6 +142,38 @@ func TestEncode_RefusesWhatTheProviderWould_C46(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestEncode_ToolsOfTheProviderComeAfterOurs(t *testing.T) {
+	t.Parallel()
+	for p, want := range map[llm.Provider]string{
+		llm.OpenAI:    `{"model":"m","tools":[{"type":"function","function":{"name":"f","description":"","parameters":{"type":"object","properties":{}}}},{"type": "own"}],"messages":`,
+		llm.Anthropic: `{"model":"m","tools":[{"name":"f","description":"","input_schema":{"type":"object","properties":{}}},{"type": "own"}],"messages":`,
+	} {
+		r := hello()
+		r.Tools = []llm.Tool{{Name: "f"}}
+		r.Extra = json.RawMessage(`{"tools":[{"type": "own"}]}`)
+		body, err := llm.Encode(p, "m", r)
+		if err != nil || !strings.HasPrefix(string(body), want) || strings.Count(string(body), "own") != 1 {
+			t.Errorf("%s: got %s, %v\nwant %s…", p, body, err, want)
+		}
+		r.Extra = json.RawMessage(`{"tools":{}}`)
+		if _, err := llm.Encode(p, "m", r); err == nil || !strings.Contains(err.Error(), "tools that are no list: {}") {
+			t.Errorf("%s: got %v", p, err)
+		}
+	}
+}
+
+func TestEncode_WithoutToolsNothingIsChosen(t *testing.T) {
+	t.Parallel()
+	for _, p := range []llm.Provider{llm.OpenAI, llm.Anthropic} {
+		r, no := hello(), false
+		r.ToolChoice, r.ParallelCalls = llm.ChoiceNone, &no
+		body, err := llm.Encode(p, "m", r)
+		if err != nil || strings.Contains(string(body), "tool") {
+			t.Errorf("%s: got %s, %v", p, body, err)
+		}
 	}
 }
 

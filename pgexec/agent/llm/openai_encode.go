@@ -10,31 +10,28 @@ import (
 // openAIFormat is chat completions.
 type openAIFormat struct{}
 
-func (openAIFormat) head(o *object, _ *Request, tools []Tool) {
-	if len(tools) == 0 {
-		return
+// head is empty: the system prompt is a message.
+func (openAIFormat) head(*object, *Request) {}
+
+func (openAIFormat) tool(t *Tool, _ bool, _ *Request) []byte {
+	f := newObject()
+	f.add("name", quote(t.Name))
+	f.add("description", quote(t.Description))
+	f.add("parameters", t.Schema)
+	return typed("function", "function", f.bytes())
+}
+
+func (openAIFormat) choice(o *object, r *Request) {
+	if r.ToolChoice != "" {
+		o.add("tool_choice", quote(r.ToolChoice))
 	}
-	var list [][]byte
-	for _, t := range tools {
-		f := newObject()
-		f.add("name", quote(t.Name))
-		f.add("description", quote(t.Description))
-		f.add("parameters", t.Schema)
-		list = append(list, typed("function", "function", f.bytes()))
+	if r.ParallelCalls != nil {
+		o.add("parallel_tool_calls", strconv.AppendBool(nil, *r.ParallelCalls))
 	}
-	o.add("tools", array(list))
 }
 
 func (openAIFormat) tail(o *object, r *Request) {
 	o.add("stream_options", []byte(`{"include_usage":true}`))
-	if len(r.Tools) > 0 {
-		if r.ToolChoice != "" {
-			o.add("tool_choice", quote(r.ToolChoice))
-		}
-		if r.ParallelCalls != nil {
-			o.add("parallel_tool_calls", strconv.AppendBool(nil, *r.ParallelCalls))
-		}
-	}
 	if r.MaxTokens > 0 {
 		o.add("max_completion_tokens", strconv.AppendInt(nil, r.MaxTokens, 10))
 	}

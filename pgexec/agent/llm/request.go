@@ -84,8 +84,9 @@ type Request struct {
 	Effort      string // how much to think, in the provider's words
 
 	// Extra is an object whose fields are added to the request as they are. One
-	// that this package sends too takes its place, and null removes it; what makes
-	// the conversation (model, messages, system, tools, stream) cannot be replaced.
+	// that this package sends too takes its place, and null removes it. Its tools, a
+	// list, come after Tools: those that the provider runs. What makes the
+	// conversation (model, messages, system, stream) cannot be replaced.
 	Extra json.RawMessage
 	// CacheBreakpoints marks tools, system prompt and conversation for Anthropic's
 	// prompt cache. OpenAI caches without marks.
