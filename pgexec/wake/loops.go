@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -148,12 +149,21 @@ func (w *Waker) nudge(ctx context.Context) {
 	}
 }
 
-// runHousekeeping makes partitions ahead of time.
+// runHousekeeping makes partitions ahead of time and removes what is left of runs that have ended.
 func (w *Waker) runHousekeeping(ctx context.Context) {
-	out := outage{logger: w.cfg.Logger, task: "make partitions"}
+	out := outage{logger: w.cfg.Logger, task: "keep house"}
 	for delay := time.Duration(0); sleep(ctx, delay); delay = jittered(w.cfg.HousekeepingInterval, 5) {
-		out.report(ctx, w.ensurePartitions(ctx))
+		out.report(ctx, errors.Join(w.ensurePartitions(ctx), w.removeTasks(ctx)))
 	}
+}
+
+func (w *Waker) removeTasks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeTasks); err != nil {
+		return fmt.Errorf("remove tasks of runs that have ended: %w", err)
+	}
+	return nil
 }
 
 func (w *Waker) ensurePartitions(ctx context.Context) error {

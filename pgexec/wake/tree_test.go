@@ -26,7 +26,7 @@ type forest struct {
 	writer *runlog.Writer
 	claim  []byte
 	record []byte
-	done   [12]atomic.Int64 // what was done how often
+	done   [16]atomic.Int64 // what was done how often
 }
 
 // plant makes trees of 1 + 3 + 9 runs, all replica 1's.
@@ -37,6 +37,7 @@ func plant(b *bundle, trees int) *forest {
 		claim:  encode(b.t, &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{ReplicaId: 1, Epoch: 1}}}),
 		record: encode(b.t, &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "root", Status: pb.NodeStatus_NODE_STATUS_FAILED}}}),
 	}
+	b.exec(`select pgexec.declare_kind('t', max_lost_leases => 2)`)
 	level := b.ownMany(trees)
 	for depth := range 3 {
 		b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1, wake_job = null where run_id = any ($1)`, level)
@@ -98,6 +99,12 @@ func (f *forest) act() error {
 			_, err := tx.Exec(f.ctx, `select pgexec.signal($1, 'go')`, id)
 			return err
 		})
+	case 9: // workers, whose leases are over at once
+		return f.run(`select pgexec.take('t', 'w', '1 us', 5)`)
+	case 10:
+		return f.run(`select pgexec.complete(task_id, 'w'), pgexec.extend(task_id, 'w') from pgexec.tasks where state = 'taken' order by random() limit 1`)
+	case 11:
+		return f.run(`select pgexec.fail(task_id, 'w', 'no') from pgexec.tasks where state = 'taken' order by random() limit 1`)
 	}
 	return f.own(n)
 }
@@ -112,13 +119,19 @@ func (f *forest) own(n int) error {
 		return err
 	}
 	switch n {
-	case 9:
+	case 12:
 		_, err := Park(f.ctx, f.pool, ParkParams{RunID: id, Owner: 1, Epoch: runlog.Epoch(epoch), Inbox: seen})
 		return err
-	case 10:
+	case 13:
 		p := child(id, fmt.Sprint("n", rand.N(3)))
 		p.Epoch = runlog.Epoch(epoch)
 		return StartChild(f.ctx, f.pool, p)
+	case 14:
+		p := tasksOf(id, fmt.Sprint("n", rand.N(3)), fmt.Sprint("m", rand.N(3)))
+		p.Epoch = runlog.Epoch(epoch)
+		p.Tasks[0].Attempt += rand.N(2)
+		_, err := StartTasks(f.ctx, f.pool, p)
+		return err
 	}
 	status := []string{"succeeded", "failed", "failed", "paused"}[rand.N(4)]
 	return f.writer.Open(id, 1, runlog.Epoch(epoch), runlog.Seq(head)).
@@ -135,7 +148,7 @@ func TestTree_NobodyDeadlocks(t *testing.T) {
 	f.ctx = ctx
 	var wg sync.WaitGroup
 	var left atomic.Int64
-	left.Store(6000)
+	left.Store(8000)
 	for range 10 {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 && ctx.Err() == nil {
@@ -143,7 +156,7 @@ func TestTree_NobodyDeadlocks(t *testing.T) {
 				err := f.act()
 				switch {
 				case err == nil, errors.Is(err, runlog.ErrFenced), errors.Is(err, runlog.ErrChanged):
-				case errors.As(err, &pgErr) && pgErr.Code == "55000": // a signal to a run that has ended
+				case errors.As(err, &pgErr) && pgErr.Code == "55000": // a signal to a run that has ended, a task that somebody else has ended
 				case errors.As(err, &pgErr) && pgErr.Code == "23505": // a claim whose log has grown meanwhile
 				default:
 					t.Errorf("error %v", err)
@@ -157,11 +170,13 @@ func TestTree_NobodyDeadlocks(t *testing.T) {
 			t.Errorf("nothing of kind %d was done", i)
 		}
 	}
+	b.exec(sql.WakeTasks)
 	for what, condition := range map[string]string{
 		"has a wake without a job":      `r.wake_job is not null and not exists (select from pgexec.river_job j where j.id = r.wake_job)`,
 		"has ended and yet is wanted":   `r.wanted is not null and r.status in ('succeeded', 'failed', 'cancelled')`,
 		"is to be cancelled, not woken": `r.wanted = 'cancel' and r.owner is null and (r.status <> 'queued' or r.wake_job is null)`,
 		"is deeper than it is":          `r.depth <> (select p.depth + 1 from pgexec.runs p where p.run_id = r.parent_run_id)`,
+		"has ended and yet has a task":  `r.status in ('succeeded', 'failed', 'cancelled') and exists (select from pgexec.tasks t where t.run_id = r.run_id)`,
 	} {
 		if n := get[int](b, `select count(*) from pgexec.runs r where `+condition); n > 0 {
 			t.Errorf("%d times a run %s", n, what)

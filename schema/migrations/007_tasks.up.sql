@@ -68,10 +68,11 @@ as $$
 $$;
 
 -- A run that ends leaves no task; one that pauses keeps those that somebody is doing, and makes the others anew when it
--- goes on. No lock is waited for: a task that somebody is just taking is removed by who takes next.
+-- goes on. No lock is waited for: a task that somebody is just taking is removed when replicas keep house.
 create function pgexec.runs_after_stop() returns trigger
 language plpgsql security definer
 set search_path = ''
+set enable_seqscan = off
 as $$
 begin
   delete from pgexec.tasks t
@@ -119,7 +120,8 @@ declare
 begin
   lost := array(
     select t.task_id from pgexec.tasks t
-    where t.task_id = any (task_ids) and t.state = 'taken'
+    -- "is not distinct from" keeps the index of all that can be taken out of it.
+    where t.task_id = any (task_ids) and t.state is not distinct from 'taken'
       and (t.at_most_once or t.deliveries >= (select k.max_lost_leases from pgexec.task_kinds k where k.kind = t.kind)));
   if lost = '{}' then
     return lost;
@@ -152,8 +154,7 @@ language plpgsql volatile
 set search_path = ''
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+set enable_sort = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -164,9 +165,9 @@ begin
     due := due || array(
       select t.task_id
       from pgexec.tasks t
-      join pgexec.runs r on r.run_id = t.run_id and r.status in ('queued', 'running', 'parked') and r.wanted is null
       where t.kind = task_kind and t.priority = urgency and t.state in ('waiting', 'taken')
         and coalesce(t.lease_until, t.created_at) <= at
+        and (select r.status in ('queued', 'running', 'parked') and r.wanted is null from pgexec.runs r where r.run_id = t.run_id)
       order by coalesce(t.lease_until, t.created_at)
       limit most - cardinality(due)
       for update of t skip locked);
