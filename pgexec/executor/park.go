@@ -38,7 +38,10 @@ func (r *Run) idle() (end ending, ok bool) {
 // lingered parks the run if it still only waits, and not for a near time.
 func (r *Run) lingered() {
 	r.linger = nil
-	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.queue)+len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
+	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
+		return
+	}
+	if len(r.queue) > 0 && !r.awaitsTasks() { // with them, a limit holds what is queued
 		return
 	}
 	if due := r.nextDueUs(); due != 0 && r.until(due) < r.x.Linger {

@@ -395,6 +395,8 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 		return endPaused, true
 	case len(r.queue) > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
 		return 0, false
+	case len(r.queue) > 0 && limit != "" && r.awaitsTasks(): // in flight, and recorded before the pause
+		return r.idle()
 	case len(r.queue) > 0 && limit != "": // the same look at the clock that kept them from starting
 		r.reason = limit
 		return endPaused, true

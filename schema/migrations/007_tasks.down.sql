@@ -6,6 +6,8 @@ drop function pgexec.take(text, text, interval, integer);
 drop function pgexec.lock_due_tasks(text, integer);
 drop function pgexec.end_lost_tasks(bigint[]);
 drop function pgexec.tell_of_tasks(uuid[]);
+drop trigger runs_after_limit on pgexec.runs;
+drop function pgexec.runs_after_limit();
 drop trigger runs_after_stop on pgexec.runs;
 drop function pgexec.runs_after_stop();
 drop function pgexec.declare_kind(text, integer, interval, interval, integer);

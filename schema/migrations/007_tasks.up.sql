@@ -87,6 +87,20 @@ create trigger runs_after_stop after update of status on pgexec.runs
   for each row when (new.status in ('paused', 'succeeded', 'failed', 'cancelled') and old.status <> new.status)
   execute function pgexec.runs_after_stop();
 
+-- A run may be parked until its tasks have ended, with nodes that a limit holds: a higher limit wakes it.
+create function pgexec.runs_after_limit() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+begin
+  perform pgexec.wake_runs(array[new.run_id]);
+  return null;
+end
+$$;
+create trigger runs_after_limit after update of max_tokens, max_cost_usd, max_nodes, max_wall_ms, deadline on pgexec.runs
+  for each row when (new.status = 'parked')
+  execute function pgexec.runs_after_limit();
+
 -- Tells runs, whose rows the caller has locked, that tasks of theirs have ended.
 create function pgexec.tell_of_tasks(run_ids uuid[]) returns void
 language plpgsql volatile
