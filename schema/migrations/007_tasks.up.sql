@@ -93,7 +93,9 @@ language plpgsql security definer
 set search_path = ''
 as $$
 begin
-  perform pgexec.wake_runs(array[new.run_id]);
+  if exists (select from pgexec.tasks t where t.run_id = new.run_id) then
+    perform pgexec.wake_runs(array[new.run_id]);
+  end if;
   return null;
 end
 $$;
