@@ -125,23 +125,23 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, api string) {
 	if tooLarge != nil {
 		refused = &problem{failure: failure{Status: http.StatusRequestEntityTooLarge}}
 	}
-	chosen, t, requestID := s.choose(r, c, body, &refused)
-	w.Header().Set("X-Request-Id", requestID)
-	w.Header().Set("Request-Id", requestID)
-	if chosen != nil && !pass(r.Context(), time.Duration(chosen.Latency)) {
+	a := s.choose(r, c, body, refused)
+	w.Header().Set("X-Request-Id", a.requestID)
+	w.Header().Set("Request-Id", a.requestID)
+	if !pass(r.Context(), a.latency) {
 		return
 	}
-	switch {
-	case refused != nil:
-		refused.write(w, api, requestID)
+	switch t := a.turn; {
+	case a.problem != nil:
+		a.problem.write(w, api, a.requestID)
 	case api == apiOpenAI && c.stream:
-		t.stream(r.Context(), w, t.openaiEvents(), requestID)
+		t.stream(r.Context(), w, t.openaiEvents(), a.requestID)
 	case api == apiOpenAI:
-		t.document(r.Context(), w, t.openai(), requestID)
+		t.document(r.Context(), w, t.openai(), a.requestID)
 	case c.stream:
-		t.stream(r.Context(), w, t.anthropicEvents(), requestID)
+		t.stream(r.Context(), w, t.anthropicEvents(), a.requestID)
 	default:
-		t.document(r.Context(), w, t.anthropic(), requestID)
+		t.document(r.Context(), w, t.anthropic(), a.requestID)
 	}
 }
 
@@ -162,9 +162,17 @@ func keyOf(h http.Header) string {
 	return first(h.Get("X-Api-Key"), strings.TrimPrefix(h.Get("Authorization"), "Bearer "))
 }
 
-// choose finds the rule for a request, counts it and records the request. What
-// the rule makes of it is a turn, or an error in refused.
-func (s *Server) choose(r *http.Request, c *conversation, body []byte, refused **problem) (chosen *rule, t *turn, requestID string) {
+// answer is what a request gets: a turn, or else a problem.
+type answer struct {
+	requestID string
+	latency   time.Duration
+	turn      *turn
+	problem   *problem
+}
+
+// choose finds the rule for a request, unless it is refused already, counts it
+// and records the request.
+func (s *Server) choose(r *http.Request, c *conversation, body []byte, refused *problem) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts[c.digest]++
@@ -173,29 +181,25 @@ func (s *Server) choose(r *http.Request, c *conversation, body []byte, refused *
 		Number: len(s.requests) + 1, API: c.api, Model: c.model, Stream: c.stream, Turn: c.turn, Attempt: c.attempt,
 		Status: http.StatusOK, Header: withoutKeys(r.Header), Body: string(body),
 	}
-	if *refused == nil {
-		chosen, *refused = s.match(c)
+	var chosen *rule
+	if refused == nil {
+		chosen, refused = s.match(c)
 	}
-	switch {
-	case chosen == nil:
-		rec.Problem = first((*refused).Message, usualFor((*refused).Status).message)
-	case chosen.Error != nil:
-		rec.Rule, *refused = chosen.label, &problem{failure: *chosen.Error}
-	default:
-		var err error
-		rec.Rule = chosen.label
-		if t, err = chosen.Reply.turnOf(c); err != nil {
-			*refused = invalid("fakemodel: %s: %v", chosen.label, err)
-			rec.Problem = (*refused).Message
+	out := answer{requestID: fmt.Sprintf("req_%d", rec.Number), problem: refused}
+	if chosen != nil {
+		rec.Rule, out.latency = chosen.label, time.Duration(chosen.Latency)
+		out.turn, out.problem = chosen.answer(c)
+	}
+	if p := out.problem; p != nil {
+		rec.Status = p.Status
+		if chosen == nil || chosen.Error == nil { // the script did not ask for it
+			rec.Problem = first(p.Message, usualFor(p.Status).message)
 		}
-	}
-	if *refused != nil {
-		rec.Status = (*refused).Status
 	}
 	s.requests = append(s.requests, rec)
 	s.log.Info("request", "number", rec.Number, "api", rec.API, "model", rec.Model, "turn", rec.Turn,
 		"attempt", rec.Attempt, "rule", rec.Rule, "status", rec.Status, "problem", rec.Problem)
-	return chosen, t, fmt.Sprintf("req_%d", rec.Number)
+	return out
 }
 
 // match finds the first rule that fits and has not fired as often as it may. An

@@ -276,6 +276,18 @@ func TestServer_KeepsNoKeys(t *testing.T) {
 	}
 }
 
+// A template can fail with some conversations only; the request is then refused, and told why.
+func TestServer_TemplateThatFailsLater(t *testing.T) {
+	t.Parallel()
+	m := start(t, `rules: [{reply: {text: "{{if last_user}}{{index last_user 99}}{{end}}"}}]`)
+	if status, answer := post(t, m.URL+"/v1/chat/completions", ask("x"), nil); status != 400 || !strings.Contains(answer, "index out of range") {
+		t.Errorf("%d %s", status, answer)
+	}
+	if got := m.Requests()[0]; got.Rule != "rule 1 (line 1)" || !strings.Contains(got.Problem, "index out of range") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestServer_TooLargeRequest(t *testing.T) {
 	t.Parallel()
 	m := start(t, `rules: [{reply: {text: fine}}]`)
