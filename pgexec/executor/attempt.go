@@ -48,8 +48,8 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budg
 		return
 	}
 	ctx, cancel := r.ctx, context.CancelFunc(func() {})
-	if kind.Timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, kind.Timeout, errTimeout)
+	if timeout := timeoutOf(n, kind); timeout > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
 	}
 	defer cancel()
 	tx := &lazyTx{pool: r.x.Pool}
@@ -68,6 +68,13 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budg
 	default:
 		a.failure = err
 	}
+}
+
+func timeoutOf(n *graph.Node, kind *Kind) time.Duration {
+	if n.TimeoutUs > 0 {
+		return time.Duration(n.TimeoutUs) * time.Microsecond
+	}
+	return kind.Timeout
 }
 
 // call resolves the input and calls the handler; a panic or a runtime.Goexit, its error's included, comes back as a failure.

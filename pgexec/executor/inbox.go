@@ -127,6 +127,8 @@ type Budget struct {
 	Active time.Duration
 	Limits wake.Limits
 	Now    time.Time // the database's clock
+	// Reached says which limit is reached, for a node that starts all the same; "" if none is.
+	Reached string
 }
 
 // NearLimit reports that some limit is used up to the soft limit.
@@ -147,6 +149,8 @@ func (r *Run) budget() Budget {
 		Active: time.Duration(r.g.ActiveUs(now.UnixMicro())) * time.Microsecond,
 		Limits: r.limits,
 		Now:    now,
+
+		Reached: r.limitReached(),
 	}
 }
 

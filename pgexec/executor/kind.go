@@ -91,6 +91,8 @@ type Result struct {
 	// Final marks Output as the run's result.
 	Final bool
 	Usage *pb.Usage
+	// PauseReason, unless empty, has the run pause after this node.
+	PauseReason string
 }
 
 // Spawn describes a successor. An empty ID gets one of the form kind-n.
@@ -105,6 +107,10 @@ type Spawn struct {
 	Retry *pb.RetryPolicy
 	// AtMostOnce overrides the kind's; unspecified leaves it to the kind.
 	AtMostOnce pb.UnknownOutcome
+	// Timeout overrides the kind's; 0 leaves it to the kind.
+	Timeout time.Duration
+	// OwnLimits has the node start although a limit of the run is reached.
+	OwnLimits bool
 }
 
 // Parent names a parent: another successor of the same result by its position

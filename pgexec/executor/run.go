@@ -329,18 +329,22 @@ func (r *Run) launch() (limit string) {
 	if len(r.queue) == 0 || r.stopping() {
 		return ""
 	}
-	started := 0
-	for _, n := range r.queue {
+	var held []*graph.Node
+	for i, n := range r.queue {
 		if r.inFlight >= r.maxParallel() {
+			held = append(held, r.queue[i:]...)
 			break
 		}
-		if limit = r.limitReached(); limit != "" {
-			break
+		if limit == "" {
+			limit = r.limitReached()
 		}
-		started++
+		if limit != "" && !n.OwnLimits {
+			held = append(held, n)
+			continue
+		}
 		r.launchNode(n)
 	}
-	r.queue = r.queue[started:]
+	r.queue = held
 	r.startTasks()
 	return limit
 }
@@ -354,8 +358,9 @@ func (r *Run) launchNode(n *graph.Node) {
 	case kind.external:
 		r.beginTask(n, kind)
 	default:
+		budget := r.budget()
 		r.inFlight++
-		go r.attempt(r.launchCtx, n, kind, r.budget())
+		go r.attempt(r.launchCtx, n, kind, budget)
 	}
 }
 
@@ -367,7 +372,7 @@ func (r *Run) maxParallel() int {
 }
 
 func (r *Run) stopping() bool {
-	return r.draining || r.cancelled || r.pauseReason != "" || r.stuck != "" || r.lost != nil || r.g.Failure() != nil
+	return r.draining || r.cancelled || r.pauseReason != "" || r.g.PauseReason() != "" || r.stuck != "" || r.lost != nil || r.g.Failure() != nil
 }
 
 // settled reports that nothing is in flight.
@@ -392,6 +397,9 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 		return endFinished, true
 	case r.pauseReason != "":
 		r.reason = r.pauseReason
+		return endPaused, true
+	case r.g.PauseReason() != "":
+		r.reason = r.g.PauseReason()
 		return endPaused, true
 	case len(r.queue) > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
 		return 0, false

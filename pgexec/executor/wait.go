@@ -16,14 +16,15 @@ import (
 // Kinds of nodes that wait. They have no handler and no goroutine: the owner
 // goroutine ends them when what they wait for is there.
 const (
-	KindSleep  = "sleep"
-	KindSignal = "signal"
-	KindRun    = "run"
+	KindSleep    = "sleep"
+	KindSignal   = "signal"
+	KindApproval = "approval"
+	KindRun      = "run"
 )
 
 // IsWait reports whether nodes of that kind wait instead of run.
 func IsWait(kind string) bool {
-	return kind == KindSleep || kind == KindSignal || kind == KindRun
+	return kind == KindSleep || kind == KindSignal || kind == KindApproval || kind == KindRun
 }
 
 // sleepInput is the input of a sleep node: one of the two.
@@ -33,8 +34,10 @@ type sleepInput struct {
 }
 
 // signalInput is the input of a signal node. Without a timeout it waits for
-// ever; at the timeout it ends with the default, or fails if there is none.
+// ever; at the timeout it ends with the default, or fails if there is none. What
+// it is about is for whoever sends it.
 type signalInput struct {
+	About   json.RawMessage `json:"about"`
 	Name    string          `json:"name"`
 	Timeout *duration       `json:"timeout"`
 	Default json.RawMessage `json:"default"`
@@ -73,9 +76,10 @@ type wait struct {
 	// dueUs is when time alone ends the wait, on the database's clock; 0 for never.
 	dueUs  int64
 	timer  *time.Timer
-	signal signalInput  // of a signal node
-	child  runlog.RunID // of a run node
-	task   *task        // of a node that programs outside do
+	signal signalInput     // of a signal node
+	args   json.RawMessage // of an approval node
+	child  runlog.RunID    // of a run node
+	task   *task           // of a node that programs outside do
 	// counted: the child or the task is one of those in flight.
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
@@ -85,7 +89,16 @@ type wait struct {
 }
 
 // takesSignal reports whether a signal ends the wait.
-func (w *wait) takesSignal() bool { return w.asks || w.node.Kind == KindSignal }
+func (w *wait) takesSignal() bool {
+	return w.asks || w.node.Kind == KindSignal || w.node.Kind == KindApproval
+}
+
+// takes reports whether that signal ends the wait: one of its name that is
+// addressed to it or to nobody in particular. An approval is always addressed (C38).
+func (w *wait) takes(s wake.Signal) bool {
+	toNobody := s.NodeID == "" && w.node.Kind != KindApproval
+	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID))
+}
 
 // beginWait starts a wait; bad input fails the node at once.
 func (r *Run) beginWait(n *graph.Node) {
@@ -102,7 +115,7 @@ func (r *Run) beginWait(n *graph.Node) {
 	switch {
 	case n.Kind == KindRun:
 		r.startChild(w, input.GetJson())
-	case n.Kind == KindSignal && r.match(w):
+	case w.takesSignal() && r.match(w):
 	case w.dueUs != 0:
 		w.timer = r.after(r.until(w.dueUs), n)
 	}
@@ -131,14 +144,21 @@ func (r *Run) prepare(w *wait, input []byte) error {
 		if w.signal.Name == "" {
 			return errors.New(`"name" is missing: the name of the signal to wait for`)
 		}
-		if w.signal.Timeout != nil {
-			w.dueUs = dueUs(w.node, *w.signal.Timeout)
-		}
+		w.boundSignal()
+	case KindApproval:
+		return w.prepareApproval(input)
 	case KindRun:
 		w.child = ChildID(r.claimed.RunID, w.node.ID)
 		return checkRunInput(input)
 	}
 	return nil
+}
+
+// boundSignal has the wait for a signal end at its timeout.
+func (w *wait) boundSignal() {
+	if w.signal.Timeout != nil {
+		w.dueUs = dueUs(w.node, *w.signal.Timeout)
+	}
 }
 
 // dueUs counts a length from the moment the log made the node ready, so that it
@@ -197,20 +217,20 @@ func (r *Run) matchAll() {
 	}
 }
 
-// match ends a wait with the first signal that fits: one of its name that is
-// addressed to it or to nobody in particular. A signal's consumption and the
-// end of the node are one record.
+// match ends a wait with the first signal that it takes. A signal's consumption
+// and the end of the node are one record.
 func (r *Run) match(w *wait) bool {
 	for _, s := range r.inbox.Signals {
-		if s.Name != w.signal.Name || (s.NodeID != "" && s.NodeID != string(w.node.ID)) {
-			continue
-		}
-		if r.taken[s.ID] || r.g.Consumed(s.ID) {
+		if !w.takes(s) || r.taken[s.ID] || r.g.Consumed(s.ID) {
 			continue
 		}
 		r.taken[s.ID] = true
 		if w.asks {
 			r.settleDoubt(w, s)
+			return true
+		}
+		if w.node.Kind == KindApproval {
+			r.settleApproval(w, s)
 			return true
 		}
 		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
