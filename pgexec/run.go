@@ -57,7 +57,7 @@ type Run struct {
 	FinishedAt time.Time // zero until the end
 	// Result is the output of the run's result node, set when it succeeded.
 	// [Client.Wait] gives the bytes as the handler returned them; [Client.Get]
-	// and [Client.List] as jsonb shows them.
+	// and [Client.List] as jsonb shows them, with a [BlobRef] in the place of one that is too large for the log.
 	Result json.RawMessage
 	// Error says why the run failed.
 	Error string
@@ -225,14 +225,23 @@ func (c *Client) exactResult(ctx context.Context, run *Run) error {
 		return nil
 	}
 	var raw []byte
-	if err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw); err != nil {
+	err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw)
+	if err != nil {
 		return fmt.Errorf("read result of run %s: %w", run.ID, err)
 	}
 	var rec pb.Record
 	if err := proto.Unmarshal(raw, &rec); err != nil {
 		return fmt.Errorf("decode result of run %s: %w", run.ID, err)
 	}
-	run.Result = rec.GetNode().GetOutput().GetJson()
+	output := rec.GetNode().GetOutput()
+	if ref := output.GetBlob(); ref != nil {
+		run.Result, err = c.blobs.Get(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("result of run %s: %w", run.ID, blobError(err))
+		}
+		return nil
+	}
+	run.Result = output.GetJson()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -79,6 +80,8 @@ type Call struct {
 	HasKindFunc func(name string) bool
 	// BytesFunc returns the JSON of an input or output of the run, nil of none.
 	BytesFunc func(*pb.Payload) ([]byte, error)
+	// Blobs has files of the application's own.
+	Blobs *blob.Store
 	// TxFunc begins the transaction that commits with the node's record, or returns the one begun before.
 	// When it has ended, after (unless nil) gets its connection.
 	TxFunc func(ctx context.Context, after AfterFunc) (pgx.Tx, error)

@@ -96,10 +96,11 @@ type event struct {
 	childOf  *wait       // a child was started, or was not
 	tasks    *tasksStart // tasks were made, or were not
 	asked    bool        // the declared kinds were read
+	moved    *moved      // a wait's input or output was read from a blob, or kept
 	mark     *mark       // an at-most-once node is about to start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
-	err      error       // with appended, inbox, childOf, tasks
+	err      error       // with appended, inbox, childOf, tasks, moved
 }
 
 // Open returns the claimed run, for [Run.Drive] to execute.
@@ -228,6 +229,9 @@ func (r *Run) handle(e event) {
 	case e.asked:
 		r.busy--
 		r.kindsRead()
+	case e.moved != nil:
+		r.busy--
+		r.movedOver(e.moved, e.err)
 	case e.mark != nil:
 		r.appendMark(e.mark)
 	case e.poke != nil:

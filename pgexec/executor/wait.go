@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
@@ -84,7 +85,7 @@ type wait struct {
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
-	// ending: its record is on the way to the log.
+	// ending: its record is on the way to the log, or what it began or ended with is being read or kept.
 	ending bool
 }
 
@@ -100,21 +101,36 @@ func (w *wait) takes(s wake.Signal) bool {
 	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID))
 }
 
-// beginWait starts a wait; bad input fails the node at once.
+// beginWait starts a wait, once its input is known.
 func (r *Run) beginWait(n *graph.Node) {
 	w := &wait{node: n}
-	input, err := resolveInput(n)
+	input, err := resolveInput(n, readRecord)
+	if errors.Is(err, errInBlob) {
+		r.moveIn(w)
+		return
+	}
+	r.openWait(w, input, err)
+}
+
+// openWait opens a wait with its input; bad input, or one that cannot be had, fails the node at once.
+func (r *Run) openWait(w *wait, input []byte, err error) {
+	n := w.node
 	if err == nil {
-		err = r.prepare(w, input.GetJson())
+		err = r.prepare(w, input)
 	}
 	if err != nil {
-		r.failWait(w, &Failure{Err: fmt.Errorf("input of %s: %w", n.Kind, err), Code: "bad_input"})
+		f := &Failure{Err: fmt.Errorf("input of %s: %w", n.Kind, err), Code: "bad_input"}
+		var fault *blob.Fault
+		if errors.As(err, &fault) {
+			f.Code = fault.Code
+		}
+		r.failWait(w, f)
 		return
 	}
 	r.waits[n] = w
 	switch {
 	case n.Kind == KindRun:
-		r.startChild(w, input.GetJson())
+		r.startChild(w, input)
 	case w.takesSignal() && r.match(w):
 	case w.dueUs != 0:
 		w.timer = r.after(r.until(w.dueUs), n)
@@ -239,8 +255,17 @@ func (r *Run) match(w *wait) bool {
 	return false
 }
 
-// endWait appends the record of a wait that ended well.
+// endWait ends a wait well: what it ends with is kept, and then recorded.
 func (r *Run) endWait(w *wait, end *pb.Node) {
+	if r.toKeep(end.Output) {
+		r.moveOut(w, end)
+		return
+	}
+	r.recordEnd(w, end)
+}
+
+// recordEnd appends the record of a wait that ended well.
+func (r *Run) recordEnd(w *wait, end *pb.Node) {
 	end.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	if err := r.appendWait(w, end); err != nil {
 		r.failWaitAs(w, end, &Failure{Err: err, Code: "record_too_large"})

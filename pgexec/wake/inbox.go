@@ -33,8 +33,8 @@ type ChildEnd struct {
 	// Status is succeeded, failed or cancelled.
 	Status string
 	Error  string
-	// Result is JSON, byte for byte as the child's log has it; nil when it has none.
-	Result []byte
+	// Output is the result as the child's log has it, JSON null if there is none.
+	Output *pb.Payload
 	// What the child has spent, its own children included.
 	InputTokens, OutputTokens, CostNanoUSD, Nodes int64
 }
@@ -111,6 +111,8 @@ func (r inboxRow) childEnd() (ChildEnd, error) {
 	if err := proto.Unmarshal(r.Record, &rec); err != nil {
 		return end, fmt.Errorf("decode result of child run %s: %w", end.RunID, err)
 	}
-	end.Result = rec.GetNode().GetOutput().GetJson()
+	if end.Output = rec.GetNode().GetOutput(); end.Output == nil {
+		end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: []byte("null")}}
+	}
 	return end, nil
 }
