@@ -96,6 +96,9 @@ func TestBlob_LargeInput(t *testing.T) {
 		t.Skip("moves half a gigabyte")
 	}
 	b := setup(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
+	b.ctx = ctx
 	const size = 64 << 20
 	kinds := blobKinds()
 	pgexec.AddKind(kinds, "spawner", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
@@ -107,12 +110,12 @@ func TestBlob_LargeInput(t *testing.T) {
 	b.replica(kinds)
 	byGo, spawner := b.start("size", text(size)), b.start("spawner", nil)
 	bySQL := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input) values ('size', to_jsonb(repeat('x', $1))) returning run_id`, size-2)
-	for _, id := range []pgexec.RunID{byGo, bySQL} {
-		if run := b.succeed(id); string(run.Result) != fmt.Sprint(size) {
-			t.Errorf("the handler got %s bytes", run.Result)
+	for id, want := range map[pgexec.RunID]string{byGo: fmt.Sprint(size), bySQL: fmt.Sprint(size), spawner: "19"} {
+		run, err := b.client.Wait(ctx, id)
+		if err != nil || string(run.Result) != want {
+			t.Errorf("run %+v: %v, want %s", run, err, want)
 		}
 	}
-	b.succeed(spawner)
 	const outputs = `select string_agg(output::text, ' ' order by seq) from pgexec.nodes where run_id = $1 and kind in ('size', 'run')`
 	if got, want := query[string](b, outputs, spawner), fmt.Sprintf("%d %d 19", size, size); got != want {
 		t.Errorf("the nodes returned %s, want %s", got, want)
@@ -237,26 +240,6 @@ func TestBlob_MissingFailsTheNodeThatNeedsIt(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A record that is too long is one permanent error that names the node and the size (C22).
-func TestBlob_RecordTooLongIsOneError(t *testing.T) {
-	b := setup(t)
-	kinds := pgexec.NewKinds()
-	pgexec.AddKind(kinds, "many", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
-		for range 3000 {
-			n.Spawn("many", text(1000), nil)
-		}
-		return nil, nil
-	}, nil)
-	b.replica(kinds)
-	run := b.wait(b.start("many", nil))
-	if run.Status != pgexec.RunFailed || !strings.Contains(run.Error, `record of node "root" has 3`) {
-		t.Errorf("run is %s: %s", run.Status, run.Error)
-	}
-	if n := query[int](b, `select count(*) from pgexec.run_log where run_id = $1`, run.ID); n != 3 {
-		t.Errorf("%d records, want claim, node and end", n)
 	}
 }
 
