@@ -250,11 +250,28 @@ type Entry = feed.Entry
 
 // Watch yields the run's records in order, each once, from the one after the
 // given seq, as they commit (G5). It ends after the run's last record, or with
-// an error when ctx is done.
+// an error: [ErrRunNotFound], or when ctx is done.
 func (c *Client) Watch(ctx context.Context, id RunID, after Seq) iter.Seq2[Entry, error] {
-	l, err := c.listen()
-	if err != nil {
-		return func(yield func(Entry, error) bool) { yield(Entry{}, err) }
+	return func(yield func(Entry, error) bool) {
+		l, err := c.listen()
+		if err == nil {
+			err = c.mustExist(ctx, id)
+		}
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		l.Watch(ctx, id, after)(yield)
 	}
-	return l.Watch(ctx, id, after)
+}
+
+func (c *Client) mustExist(ctx context.Context, id RunID) error {
+	var exists bool
+	if err := c.pool.QueryRow(ctx, sql.ClientExists, id).Scan(&exists); err != nil {
+		return fmt.Errorf("look for run %s: %w", id, err)
+	}
+	if !exists {
+		return fmt.Errorf("%w: %s", ErrRunNotFound, id)
+	}
+	return nil
 }

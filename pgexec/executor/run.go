@@ -429,18 +429,18 @@ func (r *Run) lose(err error) {
 	r.lost = err
 	r.cancel(ErrOwnershipLost)
 	r.giveUp = time.After(cancelGrace)
-	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) {
+	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) || errors.Is(err, wake.ErrNoRun) {
 		r.log.Info("run lost", "error", err)
 		return
 	}
 	r.log.Error("run dropped: its record was refused", "error", err)
 }
 
-// refused pauses the run: what there is to say of it can never be recorded, so
-// that to go on, here or elsewhere, would be to do the same again for ever.
+// refused pauses the run: what there is to say of it can never be recorded, or what it waits for never be read,
+// so that to go on, here or elsewhere, would be to do the same again for ever.
 func (r *Run) refused(err error) {
-	r.log.Error("a record cannot be written; the run is paused", "error", err)
-	r.stuck = "a record cannot be written: " + err.Error()
+	r.log.Error("the run cannot go on; it is paused", "error", err)
+	r.stuck = "the run cannot go on: " + err.Error()
 	r.stopLaunch()
 }
 
