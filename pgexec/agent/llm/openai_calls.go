@@ -21,6 +21,8 @@ type openAICall struct {
 	args     []byte  // what stands between the quotes, not decoded
 	call     *object // all other fields of the call
 	function *object // all other fields of its function
+	pieces   int     // how many it consists of so far
+	named    int     // how many of them had its name
 }
 
 const noIndex = -1
@@ -152,8 +154,10 @@ func (p *openAIPiece) begins(call *openAICall) bool {
 		return false
 	case p.name != call.name, p.id != "" && call.id != "" && p.id != call.id:
 		return true
-	default: // a server that repeats the name, or the same tool once more
-		return bytes.HasSuffix(call.args, []byte("}")) && !isBlank(unquote(p.args)) && isObject(unquote(call.args))
+	case !bytes.HasSuffix(call.args, []byte("}")) || !isObject(unquote(call.args)):
+		return false // a server that repeats the name
+	default: // the same tool once more, unless the server repeats the name and has no more to say
+		return !isBlank(unquote(p.args)) || p.id == "" && call.pieces > 1 && call.named == 1
 	}
 }
 
@@ -169,6 +173,10 @@ func (c *openAICall) join(p *openAIPiece) error {
 	}
 	if c.name == "" {
 		c.name = p.name
+	}
+	c.pieces++
+	if p.name != "" {
+		c.named++
 	}
 	c.args = append(c.args, p.args...)
 	for _, name := range p.call.names {

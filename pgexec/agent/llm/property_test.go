@@ -114,6 +114,60 @@ func TestProperty_AnyInterleavingGivesTheSameCalls_C48(t *testing.T) {
 	})
 }
 
+// TestProperty_CallsOneAfterTheOther_C48 has every habit of servers that leaves a
+// way to tell calls apart, which come one after the other.
+func TestProperty_CallsOneAfterTheOther_C48(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		index := rapid.SampledFrom([]string{"right", "zero", "none", "negative"}).Draw(t, "index")
+		id := rapid.SampledFrom([]string{"first", "every", "empty", "none"}).Draw(t, "id")
+		repeatName := rapid.Bool().Draw(t, "name in every piece")
+		emptyFirst := !repeatName && rapid.Bool().Draw(t, "no arguments in the first piece")
+		var want, deltas []string
+		for i := range rapid.IntRange(1, 4).Draw(t, "calls") {
+			args, name := genArgs(t), rapid.SampledFrom([]string{"f", "g"}).Draw(t, "tool")
+			shown := fmt.Sprintf("call_1_%d", i+1)
+			if id == "first" || id == "every" {
+				shown = fmt.Sprintf("id%d", i)
+			}
+			want = append(want, fmt.Sprintf("%s %s %s", shown, name, args))
+			pieces := cutText(t, args)
+			if emptyFirst {
+				pieces = append([]string{""}, pieces...)
+			}
+			for k, piece := range pieces {
+				f := map[string]any{"arguments": piece}
+				c := map[string]any{"function": f}
+				if k == 0 || repeatName {
+					f["name"] = name
+				}
+				switch {
+				case id == "empty":
+					c["id"] = ""
+				case id == "every", id == "first" && k == 0:
+					c["id"] = shown
+				}
+				switch index {
+				case "right":
+					c["index"] = i
+				case "zero":
+					c["index"] = 0
+				case "negative":
+					c["index"] = -1
+				}
+				deltas = append(deltas, called(mustJSON(c)))
+			}
+		}
+		turn, err := canned(t, llm.OpenAI, chunks(append(deltas, finish("tool_calls"))...)).Do(t.Context(), hello(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := summary(turn.Calls); got != strings.Join(want, "; ") {
+			t.Errorf("calls are %s, want %s", got, strings.Join(want, "; "))
+		}
+	})
+}
+
 func mustJSON(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
