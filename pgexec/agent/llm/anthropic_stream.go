@@ -2,6 +2,7 @@ package llm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -160,8 +161,12 @@ func (s *anthropicStream) open(index int, raw json.RawMessage, show func(Delta))
 	if err != nil {
 		return err
 	}
+	kind := fields.text("type")
+	if kind == "" {
+		return errors.New("a content block without type")
+	}
 	s.blocks = append(s.blocks, &anthropicBlock{index: index, fields: fields})
-	if fields.text("type") == "tool_use" {
+	if kind == "tool_use" {
 		show(Delta{Call: fields.text("name")})
 	}
 	return nil
@@ -275,8 +280,8 @@ func anthropicStopOf(reason string) Stop {
 	}
 }
 
-// assemble writes the message, without what cannot be sent back: blank texts, and
-// a thought that was cut off before its signature.
+// assemble writes the message, without what cannot be sent back: blank texts and
+// thoughts, and a thought that was cut off before its signature.
 func (s *anthropicStream) assemble(stop Stop) json.RawMessage {
 	cut := stop == StopMaxTokens || stop == StopContextWindow || stop == StopRefusal
 	blocks := slices.Clone(s.blocks)
@@ -290,7 +295,7 @@ func (s *anthropicStream) assemble(stop Stop) json.RawMessage {
 				continue
 			}
 		case "thinking":
-			if cutHere && b.fields.empty("signature") {
+			if b.fields.empty("signature") && (cutHere || b.fields.empty("thinking")) {
 				continue
 			}
 		case "tool_use":

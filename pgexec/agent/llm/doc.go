@@ -16,7 +16,7 @@
 //   - A call is executable or has a fault (C45): TestCall_UnusableArgumentsAreAFaultAndStayInTheMessage_C45,
 //     TestCall_CutByTheLimitHasAFault_C45.
 //   - No request is sent that lacks the result of a call (C46): TestEncode_RefusesWhatTheProviderWould_C46.
-//     What a turn gives can always be sent back: FuzzStream.
+//     What a turn gives can always be sent back: TestProperty_WhatATurnGivesCanBeSentBack_C46.
 //   - Reasoning, signatures and all that is not known are sent back byte for byte (C47):
 //     TestOpenAI_WhatTheServerAddsIsSentBack_C47, TestAnthropic_BlocksAreKeptByteForByte_C47.
 //   - Parallel calls are told apart by id, index, position, in any interleaving (C48):

@@ -3,7 +3,6 @@ package llm_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -248,42 +247,4 @@ func reread(r *llm.Request) *llm.Request {
 		c.Messages[i].Raw = bytes.Clone(c.Messages[i].Raw)
 	}
 	return &c
-}
-
-// FuzzStream feeds anything: what comes out is an *Error, or a turn that can be
-// sent back once its calls are answered.
-func FuzzStream(f *testing.F) {
-	f.Add(true, chunks(called(`{"index":0,"id":"a","function":{"name":"f","arguments":"{}"},"extra_content":{}}`), delta(`{"content":[{"type":"text"}],"x":1}`), finish("stop")))
-	f.Add(true, chunks(delta(`{"reasoning_details":[{"type":"reasoning.text","text":"a"},{"type":"reasoning.text","text":1}]}`), finish("length")))
-	f.Add(false, told("max_tokens", slices.Concat(
-		block(0, thinkingStart, `{"type":"thinking_delta","thinking":"a"}`),
-		block(1, textStart, `{"type":"text_delta","text":"a"}`, `{"type":"citations_delta","citation":{}}`),
-		block(2, `{"type":"tool_use","id":"a","name":"f","input":{}}`, inputDelta(`{`)))...))
-	f.Fuzz(func(t *testing.T, openAI bool, body string) {
-		p := llm.Anthropic
-		if openAI {
-			p = llm.OpenAI
-		}
-		r := hello()
-		turn, err := canned(t, p, body).Do(t.Context(), r, nil)
-		if err != nil {
-			var e *llm.Error
-			if !errors.As(err, &e) {
-				t.Fatal(err)
-			}
-			return
-		}
-		r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Raw: turn.Message})
-		for _, c := range turn.Calls {
-			if (c.Fault == "") != json.Valid(c.Args) {
-				t.Errorf("call %+v", c)
-			}
-			r.Messages = append(r.Messages, result(c.ID, "ok"))
-		}
-		r.Messages = append(r.Messages, said("go on"))
-		request, err := llm.Encode(p, "m", r)
-		if err != nil || !json.Valid(request) {
-			t.Errorf("%v: %s", err, request)
-		}
-	})
 }
