@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/feed"
 	"github.com/pgexec/runtime/sql"
 )
@@ -23,9 +22,6 @@ type ClientConfig struct {
 	// ListenConn is how the client listens for news of the runs it waits for:
 	// straight to the server. Defaults to the pool's own connection settings.
 	ListenConn *pgx.ConnConfig
-	// BlobStore and BlobRead are as in [Config]: the client reads results that are in blobs, and stores files.
-	BlobStore string
-	BlobRead  []string
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
@@ -33,9 +29,8 @@ type ClientConfig struct {
 // Client starts runs, reads them and waits for them. It needs the database
 // only, no running replica. Its methods may be called from several goroutines.
 type Client struct {
-	pool  *pgxpool.Pool
-	cfg   ClientConfig
-	blobs *blob.Store
+	pool *pgxpool.Pool
+	cfg  ClientConfig
 
 	mu       sync.Mutex
 	listener *feed.Listener // started by the first wait
@@ -55,7 +50,7 @@ func NewClient(pool *pgxpool.Pool, cfg *ClientConfig) *Client {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Client{pool: pool, cfg: c, blobs: blob.New(pool, blob.Config{Write: c.BlobStore, Read: c.BlobRead})}
+	return &Client{pool: pool, cfg: c}
 }
 
 // StartOpts are the optional parts of a new run.
@@ -176,7 +171,7 @@ func existing(ctx context.Context, tx pgx.Tx, kind string, raw []byte, key strin
 	return id, nil
 }
 
-// Close ends the client's own connections. Waits in progress return an error.
+// Close ends the client's own connection. Waits in progress return an error.
 func (c *Client) Close() {
 	c.mu.Lock()
 	l := c.listener
@@ -185,7 +180,6 @@ func (c *Client) Close() {
 	if l != nil {
 		l.Stop()
 	}
-	c.blobs.Close()
 }
 
 // listen returns the client's listener, started on first use.

@@ -354,7 +354,7 @@ select 'relation ' || relname || ' ' || relkind::text || ' ' || relpersistence::
     || coalesce(reloptions::text, '') || ' ' || coalesce(pg_get_expr(relpartbound, oid), '') || ' ' || coalesce(pg_get_partkeydef(oid), '')
   from pg_class, ours where relnamespace = ns
 union all
-select 'column ' || c.relname || ' ' || a.attnum || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull
+select 'column ' || c.relname || ' ' || row_number() over (partition by c.oid order by a.attnum) || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull
     || ' ' || a.attstorage::text || ' ' || a.attidentity::text || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
   from ours, pg_class c join pg_attribute a on a.attrelid = c.oid left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
   where c.relnamespace = ns and a.attnum > 0 and not a.attisdropped

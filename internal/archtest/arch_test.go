@@ -31,8 +31,7 @@ var layers = [][]string{
 	{"pgexec/executor"},
 	{"pgexec/runtime"},
 	{"pgexec"},
-	{"pgexec/kinds/...", "pgexec/httpapi", "pgexec/pgexectest"},
-	{"pgexec/agent/..."},
+	{"pgexec/kinds/...", "pgexec/agent/...", "pgexec/httpapi", "pgexec/pgexectest"},
 	{"cmd/..."},
 	{"bench/..."},
 }

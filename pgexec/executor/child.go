@@ -75,20 +75,16 @@ func (r *Run) startChild(w *wait, input []byte) {
 		Priority:     r.claimed.Priority,
 		OnlyFind:     onlyFind,
 	}
-	// A large input takes the database its time: a second for each MiB is far more than that.
-	limit := statementTimeout + time.Duration(len(in.Input)>>20)*time.Second
-	r.inBackgroundFor(limit, func(ctx context.Context) event {
+	r.inBackground(func(ctx context.Context) event {
 		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
 	})
 }
 
 // inBackground runs a statement outside of the owner goroutine; its event comes through the mailbox.
-func (r *Run) inBackground(f func(context.Context) event) { r.inBackgroundFor(statementTimeout, f) }
-
-func (r *Run) inBackgroundFor(limit time.Duration, f func(context.Context) event) {
+func (r *Run) inBackground(f func(context.Context) event) {
 	r.busy++
 	go func() {
-		ctx, cancel := context.WithTimeout(r.ctx, limit)
+		ctx, cancel := context.WithTimeout(r.ctx, statementTimeout)
 		defer cancel()
 		r.mail.put(f(ctx))
 	}()
@@ -157,10 +153,17 @@ func (r *Run) matchChildren() {
 			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD},
 		}
 		if c.Status == "succeeded" {
-			end.Output = c.Output
+			end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: orNull(c.Result)}}
 			r.endWait(w, end)
 			continue
 		}
 		r.failWaitAs(w, end, &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status})
 	}
+}
+
+func orNull(json []byte) []byte {
+	if json == nil {
+		return []byte("null")
+	}
+	return json
 }

@@ -87,25 +87,16 @@ func (r *Run) kindsRead() {
 	}
 }
 
-// beginTask has a program outside do the node, once its input is known.
+// beginTask has a program outside do the node.
 func (r *Run) beginTask(n *graph.Node, kind *Kind) {
 	w := &wait{node: n, task: &task{kind: kind}}
-	input, err := resolveInput(n, readRecord)
-	if errors.Is(err, errInBlob) {
-		r.moveIn(w)
-		return
-	}
-	r.openTask(w, input, err)
-}
-
-// openTask makes the task of a node with its input, or fails the node if that cannot be had.
-func (r *Run) openTask(w *wait, input []byte, err error) {
+	input, err := resolveInput(n)
 	if err != nil {
-		r.failWait(w, asFailure(r.ctx, err))
+		r.failWait(w, &Failure{Err: err, Code: "bad_ref"})
 		return
 	}
-	w.task.input = input
-	r.waits[w.node] = w
+	w.task.input = input.GetJson()
+	r.waits[n] = w
 	r.count(w)
 	r.newTasks = append(r.newTasks, w)
 }
