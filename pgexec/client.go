@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/feed"
 	"github.com/pgexec/runtime/sql"
 )
@@ -22,6 +23,9 @@ type ClientConfig struct {
 	// ListenConn is how the client listens for news of the runs it waits for:
 	// straight to the server. Defaults to the pool's own connection settings.
 	ListenConn *pgx.ConnConfig
+	// BlobStore and BlobRead are as in [Config]: the client reads results that are in blobs, and stores files.
+	BlobStore string
+	BlobRead  []string
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
@@ -29,8 +33,9 @@ type ClientConfig struct {
 // Client starts runs, reads them and waits for them. It needs the database
 // only, no running replica. Its methods may be called from several goroutines.
 type Client struct {
-	pool *pgxpool.Pool
-	cfg  ClientConfig
+	pool  *pgxpool.Pool
+	cfg   ClientConfig
+	blobs *blob.Store
 
 	mu       sync.Mutex
 	listener *feed.Listener // started by the first wait
@@ -50,7 +55,7 @@ func NewClient(pool *pgxpool.Pool, cfg *ClientConfig) *Client {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Client{pool: pool, cfg: c}
+	return &Client{pool: pool, cfg: c, blobs: blob.New(pool, blob.Config{Write: c.BlobStore, Read: c.BlobRead})}
 }
 
 // StartOpts are the optional parts of a new run.
@@ -171,7 +176,7 @@ func existing(ctx context.Context, tx pgx.Tx, kind string, raw []byte, key strin
 	return id, nil
 }
 
-// Close ends the client's own connection. Waits in progress return an error.
+// Close ends the client's own connections. Waits in progress return an error.
 func (c *Client) Close() {
 	c.mu.Lock()
 	l := c.listener
@@ -180,6 +185,7 @@ func (c *Client) Close() {
 	if l != nil {
 		l.Stop()
 	}
+	c.blobs.Close()
 }
 
 // listen returns the client's listener, started on first use.

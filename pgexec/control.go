@@ -20,6 +20,9 @@ const (
 	KindSleep = "sleep"
 	// KindSignal waits for a signal; see [SignalInput]. Its output is the signal's payload.
 	KindSignal = "signal"
+	// KindApproval waits for a person's decision; see [ApprovalInput]. Its output is {"args": …}, what was
+	// approved; when it is rejected the node fails with code "rejected".
+	KindApproval = "approval"
 	// KindRun executes a child run, on any replica; see [RunInput]. Its output
 	// is the child's result; it fails if the child does.
 	KindRun = "run"
@@ -36,12 +39,28 @@ type SleepInput struct {
 
 // SignalInput is the input of a node of [KindSignal].
 type SignalInput struct {
+	// About says what it is about to whoever is to send the signal.
+	About any `json:"about,omitempty"`
 	// Name is the signal to wait for. A signal sent before the wait began counts.
 	Name string `json:"name"`
 	// Timeout is a duration in Go's form from the moment the node became ready. Without one the wait has no end.
 	Timeout string `json:"timeout,omitempty"`
 	// Default is the output at the timeout. Without one the node then fails with code "timeout".
 	Default json.RawMessage `json:"default,omitempty"`
+}
+
+// ApprovalInput is the input of a node of [KindApproval]. The decision is a
+// signal "approval" addressed to the node (one without address is not taken):
+// {"approve": true}, with "args" to replace what was asked for, or
+// {"approve": false, "reason": "…"}.
+type ApprovalInput struct {
+	// About says what is to be approved.
+	About any `json:"about,omitempty"`
+	// Args is what the output holds when it is approved unchanged.
+	Args any `json:"args,omitempty"`
+	// Timeout is a duration in Go's form from the moment the node became ready; the node then fails with
+	// code "timeout". Without one the wait has no end.
+	Timeout string `json:"timeout,omitempty"`
 }
 
 // RunInput is the input of a node of [KindRun]. The child's limits never exceed

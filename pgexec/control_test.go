@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -308,4 +309,46 @@ func TestResume_GivesAPoisonedRunAnotherChance(t *testing.T) {
 	if n := starts.Load(); n != 5 {
 		t.Errorf("the node ran %d times, want 5", n)
 	}
+}
+
+// What is watched has to be there: a mistyped id would be watched for ever.
+func TestWatch_UnknownRunIsNamed(t *testing.T) {
+	b := setup(t)
+	id := pgexec.RunID{1}
+	for _, err := range b.client.Watch(b.ctx, id, 0) {
+		if !errors.Is(err, pgexec.ErrRunNotFound) || !strings.Contains(err.Error(), id.String()) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// A run whose row somebody deletes while it waits for its owner's next look is let go, and its slot is free.
+func TestRun_DeletedByHandIsLetGo(t *testing.T) {
+	b := setup(t)
+	r := b.replica(spawning(), func(c *pgexec.Config) { c.Linger = time.Hour })
+	id := b.startNode("signal", `{"name": "go"}`)
+	b.eventually(`select exists (select from pgexec.nodes where run_id = $1)`, id)
+	if _, err := b.pool.Exec(b.ctx, `delete from pgexec.runs where run_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.pool.Exec(b.ctx, `select pg_notify('pgexec_control', $1)`, id.String()); err != nil {
+		t.Fatal(err)
+	}
+	tick, late := time.NewTicker(10*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for r.HotRuns() > 0 {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("the run is still hot")
+		}
+	}
+}
+
+// A deadline before 1970 is one that has passed, not none.
+func TestLimits_DeadlineLongPast(t *testing.T) {
+	b := setup(t)
+	b.replica(spawning())
+	id := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input, deadline) values ('root', '{"Kind": "root", "Input": {}}', '1950-01-01') returning run_id`)
+	b.eventually(`select status = 'paused' and reason like 'limit deadline reached%' from pgexec.runs where run_id = $1`, id)
 }

@@ -24,6 +24,7 @@ type Node struct {
 	spawns   []executor.Spawn
 	spawnErr error
 	final    bool
+	pause    string
 	usage    *pb.Usage
 }
 
@@ -67,6 +68,15 @@ func (n *Node) Final() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.final = true
+}
+
+// Pause has the run pause when this node is recorded and those in flight are:
+// the reason is shown to people, who resume it (G7). It goes on with this node's
+// successors then. An empty reason pauses nothing; at most 16 KiB of it are kept.
+func (n *Node) Pause(reason string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pause = reason
 }
 
 // Tx begins a transaction that commits with this node's record, or returns the
@@ -121,6 +131,9 @@ type Budget struct {
 	// NearLimit reports that some limit is used up to the run's soft limit, 80 %
 	// unless the run says otherwise: time to wrap up.
 	NearLimit bool
+	// LimitReached names the limit that is reached, for people; empty if none is.
+	// Only a node with [SpawnOpts.OwnLimits] sees one.
+	LimitReached string
 }
 
 // Budget returns the run's budget as of the start of this attempt.
@@ -135,6 +148,7 @@ func (n *Node) Budget() Budget {
 		MaxNodes:       in.Limits.MaxNodes,
 		MaxActive:      time.Duration(in.Limits.MaxWallMs) * time.Millisecond,
 		NearLimit:      in.NearLimit(),
+		LimitReached:   in.Reached,
 	}
 	if in.Limits.DeadlineUs != 0 {
 		b.UntilDeadline = time.UnixMicro(in.Limits.DeadlineUs).Sub(in.Now)
@@ -172,6 +186,11 @@ type SpawnOpts struct {
 	Retry RetryPolicy
 	// AtMostOnce overrides the kind's; its zero leaves it to the kind.
 	AtMostOnce UnknownOutcome
+	// Timeout overrides the kind's bound of one attempt; 0 leaves it to the kind.
+	Timeout time.Duration
+	// OwnLimits has the node start although a limit of the run is reached: its
+	// handler looks at [Node.Budget] and winds down, say with a last answer and [Node.Pause].
+	OwnLimits bool
 }
 
 // NodeRef names a node as a parent.
@@ -197,7 +216,8 @@ func (n *Node) Spawn(kind string, input any, opts *SpawnOpts) NodeRef {
 	if err != nil && n.spawnErr == nil {
 		n.spawnErr = fmt.Errorf("input of spawned %s %q: %w", kind, opts.ID, err)
 	}
-	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs, AtMostOnce: pb.UnknownOutcome(opts.AtMostOnce)}
+	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs, AtMostOnce: pb.UnknownOutcome(opts.AtMostOnce),
+		Timeout: max(opts.Timeout, 0), OwnLimits: opts.OwnLimits}
 	if opts.Join == AllDone {
 		s.Join = pb.Join_JOIN_ALL_DONE
 	}
@@ -228,7 +248,7 @@ func (n *Node) result(output []byte) (*executor.Result, error) {
 	if n.spawnErr != nil {
 		return nil, Permanent(WithCode(n.spawnErr, "bad_successor"))
 	}
-	return &executor.Result{Output: jsonPayload(output), Spawns: n.spawns, Final: n.final, Usage: n.usage}, nil
+	return &executor.Result{Output: jsonPayload(output), Spawns: n.spawns, Final: n.final, Usage: n.usage, PauseReason: n.pause}, nil
 }
 
 // Status is how a node ended.

@@ -57,7 +57,7 @@ type Run struct {
 	FinishedAt time.Time // zero until the end
 	// Result is the output of the run's result node, set when it succeeded.
 	// [Client.Wait] gives the bytes as the handler returned them; [Client.Get]
-	// and [Client.List] as jsonb shows them.
+	// and [Client.List] as jsonb shows them, with a [BlobRef] in the place of one that is too large for the log.
 	Result json.RawMessage
 	// Error says why the run failed.
 	Error string
@@ -225,14 +225,23 @@ func (c *Client) exactResult(ctx context.Context, run *Run) error {
 		return nil
 	}
 	var raw []byte
-	if err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw); err != nil {
+	err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw)
+	if err != nil {
 		return fmt.Errorf("read result of run %s: %w", run.ID, err)
 	}
 	var rec pb.Record
 	if err := proto.Unmarshal(raw, &rec); err != nil {
 		return fmt.Errorf("decode result of run %s: %w", run.ID, err)
 	}
-	run.Result = rec.GetNode().GetOutput().GetJson()
+	output := rec.GetNode().GetOutput()
+	if ref := output.GetBlob(); ref != nil {
+		run.Result, err = c.blobs.Get(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("result of run %s: %w", run.ID, blobError(err))
+		}
+		return nil
+	}
+	run.Result = output.GetJson()
 	return nil
 }
 
@@ -241,11 +250,28 @@ type Entry = feed.Entry
 
 // Watch yields the run's records in order, each once, from the one after the
 // given seq, as they commit (G5). It ends after the run's last record, or with
-// an error when ctx is done.
+// an error: [ErrRunNotFound], or when ctx is done.
 func (c *Client) Watch(ctx context.Context, id RunID, after Seq) iter.Seq2[Entry, error] {
-	l, err := c.listen()
-	if err != nil {
-		return func(yield func(Entry, error) bool) { yield(Entry{}, err) }
+	return func(yield func(Entry, error) bool) {
+		l, err := c.listen()
+		if err == nil {
+			err = c.mustExist(ctx, id)
+		}
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		l.Watch(ctx, id, after)(yield)
 	}
-	return l.Watch(ctx, id, after)
+}
+
+func (c *Client) mustExist(ctx context.Context, id RunID) error {
+	var exists bool
+	if err := c.pool.QueryRow(ctx, sql.ClientExists, id).Scan(&exists); err != nil {
+		return fmt.Errorf("look for run %s: %w", id, err)
+	}
+	if !exists {
+		return fmt.Errorf("%w: %s", ErrRunNotFound, id)
+	}
+	return nil
 }

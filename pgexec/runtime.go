@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/ownership"
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/runtime"
 	"github.com/pgexec/runtime/schema"
 )
@@ -41,6 +43,15 @@ type Config struct {
 	// Linger is how long a run that only waits stays in memory before it is
 	// parked. Defaults to 1 s.
 	Linger time.Duration
+	// BlobStore is where payloads go that are too large for a record, and files that handlers store: a directory
+	// ("file:///var/lib/blobs"), a bucket ("s3://bucket/prefix?region=eu-west-1", "gs://…", "azblob://…"; the program
+	// imports its driver, such as gocloud.dev/blob/s3blob), or "db:", the database itself. Defaults to "db:". All
+	// replicas need the same ones.
+	BlobStore string
+	// BlobRead are further stores that blobs are read from: former ones. "db:" is always read.
+	BlobRead []string
+	// InlineLimit is the most bytes of an input or output that are kept in the log itself. Defaults to 32 KiB.
+	InlineLimit int
 	// Host and Version are shown in pgexec.replicas. Host defaults to the
 	// operating system's host name, Version to "dev".
 	Host, Version string
@@ -73,6 +84,9 @@ func (c Config) withDefaults(pool *pgxpool.Pool) Config {
 	if c.Linger == 0 {
 		c.Linger = time.Second
 	}
+	if c.InlineLimit == 0 {
+		c.InlineLimit = 32 << 10
+	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname() // an empty host is shown as such
 	}
@@ -92,6 +106,8 @@ func (c Config) validate() error {
 	case c.MaxHotRuns < 1 || c.MaxParallelPerRun < 1 || c.MaxParallel < 1 || c.PoisonAfter < 1:
 		return fmt.Errorf("pgexec: limits must be positive: MaxHotRuns %d, MaxParallelPerRun %d, MaxParallel %d, PoisonAfter %d",
 			c.MaxHotRuns, c.MaxParallelPerRun, c.MaxParallel, c.PoisonAfter)
+	case c.InlineLimit < 0 || c.InlineLimit > runlog.MaxRecordBytes/2:
+		return fmt.Errorf("pgexec: Config.InlineLimit %d must be between 0 and %d: a record has room for more than one payload", c.InlineLimit, runlog.MaxRecordBytes/2)
 	case c.Grace < 0 || c.Linger < 0:
 		return fmt.Errorf("pgexec: Config.Grace %v and Config.Linger %v must not be negative", c.Grace, c.Linger)
 	}
@@ -112,8 +128,9 @@ const (
 
 // Runtime is one replica: it claims runs that are due and executes them.
 type Runtime struct {
-	pool *pgxpool.Pool
-	rt   *runtime.Runtime
+	pool  *pgxpool.Pool
+	blobs *blob.Store
+	rt    *runtime.Runtime
 }
 
 // New returns a replica on the pool's database, which [Runtime.Run] starts.
@@ -126,7 +143,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Runtime{pool: pool, rt: runtime.New(runtime.Config{
+	blobs := blob.New(pool, blob.Config{Write: c.BlobStore, Read: c.BlobRead})
+	return &Runtime{pool: pool, blobs: blobs, rt: runtime.New(runtime.Config{
 		Pool:        pool,
 		SessionConn: c.SessionConn,
 		Kinds:       c.Kinds.byName,
@@ -143,6 +161,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 		PoisonAfter:       c.PoisonAfter,
 		Grace:             c.Grace,
 		Linger:            c.Linger,
+		Blobs:             blobs,
+		InlineLimit:       c.InlineLimit,
 		Logger:            c.Logger,
 	})}, nil
 }
@@ -152,8 +172,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 // as soon as its own last node in flight is; after [Config.Grace] the rest is
 // cancelled. A context that ends during start-up ends the start-up.
 //
-// Run returns an error if the schema does not fit this build or the first
-// session cannot be opened. Later losses of the database are waited for, with
+// Run returns an error if the schema does not fit this build, a blob store cannot be opened or the first
+// session cannot be. Later losses of the database are waited for, with
 // all runs dropped meanwhile, since other replicas may have taken them.
 func (r *Runtime) Run(ctx context.Context) error {
 	if err := schema.Check(ctx, r.pool); err != nil {
@@ -162,6 +182,10 @@ func (r *Runtime) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	if err := r.blobs.Check(ctx); err != nil {
+		return err
+	}
+	defer r.blobs.Close()
 	return r.rt.Run(ctx)
 }
 

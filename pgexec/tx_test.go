@@ -96,7 +96,9 @@ func TestTx_FailedAttemptLeavesNoEffect(t *testing.T) {
 		case "spawn":
 			n.Spawn("effect", nil, &pgexec.SpawnOpts{ID: "root"})
 		case "large":
-			return strings.Repeat("x", 2<<20), nil
+			for range 3000 {
+				n.Spawn("effect", strings.Repeat("x", 1000), nil)
+			}
 		}
 		return "first", nil
 	}, retry)

@@ -10,6 +10,8 @@ var (
 	ClientStartExisting string
 	//go:embed client_get.sql
 	ClientGet string
+	//go:embed client_exists.sql
+	ClientExists string
 	//go:embed client_list.sql
 	ClientList string
 	//go:embed client_descendants.sql

@@ -22,7 +22,7 @@ with marked as (
 )
 select r.inbox, coalesce(r.wanted, ''), coalesce(r.wanted_reason, ''),
   coalesce(r.max_tokens, 0), pgexec.nano_usd(r.max_cost_usd), coalesce(r.max_nodes, 0)::bigint, coalesce(r.max_wall_ms, 0),
-  least(coalesce(extract(epoch from r.deadline) * 1000000, 0), 253402128000000000)::bigint, coalesce(r.max_parallel, 0), r.soft_limit::float8,
+  case when r.deadline is null then 0 else greatest(least(extract(epoch from r.deadline) * 1000000, 253402128000000000), 1) end::bigint, coalesce(r.max_parallel, 0), r.soft_limit::float8,
   f.signal_id, coalesce(f.node_id, ''), coalesce(f.what, ''), f.payload,
   f.child, coalesce(f.error, ''), f.record,
   coalesce(f.input_tokens, 0), coalesce(f.output_tokens, 0), pgexec.nano_usd(f.cost_usd), coalesce(f.nodes, 0)

@@ -31,7 +31,8 @@ var layers = [][]string{
 	{"pgexec/executor"},
 	{"pgexec/runtime"},
 	{"pgexec"},
-	{"pgexec/kinds/...", "pgexec/agent/...", "pgexec/httpapi", "pgexec/pgexectest"},
+	{"pgexec/kinds/...", "pgexec/httpapi", "pgexec/pgexectest"},
+	{"pgexec/agent/..."},
 	{"cmd/..."},
 	{"bench/..."},
 }

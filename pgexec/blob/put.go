@@ -107,9 +107,12 @@ var (
 	hashes  = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 )
 
+// Mentioned reports whether a JSON text may refer to blobs.
+func Mentioned(json []byte) bool { return bytes.Contains(json, refMark) }
+
 // ContentsIn returns the contents of the blobs that a JSON text refers to, and perhaps of some that it only mentions.
 func ContentsIn(json []byte) [][]byte {
-	if !bytes.Contains(json, refMark) {
+	if !Mentioned(json) {
 		return nil
 	}
 	var found [][]byte

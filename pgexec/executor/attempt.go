@@ -48,14 +48,19 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budg
 		return
 	}
 	ctx, cancel := r.ctx, context.CancelFunc(func() {})
-	if kind.Timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, kind.Timeout, errTimeout)
+	if timeout := timeoutOf(n, kind); timeout > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
 	}
 	defer cancel()
 	tx := &lazyTx{pool: r.x.Pool}
 	a.started = r.x.NowFunc()
 	result, err := r.call(ctx, kind, n, budget, tx)
 	a.finished = r.x.NowFunc()
+	if err == nil {
+		if unkept := r.keepResult(result); unkept != nil {
+			err = asFailure(r.ctx, unkept)
+		}
+	}
 	if a.tx = tx.take(); err != nil {
 		rollback(a.tx)
 		a.tx = nil
@@ -68,6 +73,13 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budg
 	default:
 		a.failure = err
 	}
+}
+
+func timeoutOf(n *graph.Node, kind *Kind) time.Duration {
+	if n.TimeoutUs > 0 {
+		return time.Duration(n.TimeoutUs) * time.Microsecond
+	}
+	return kind.Timeout
 }
 
 // call resolves the input and calls the handler; a panic or a runtime.Goexit, its error's included, comes back as a failure.
@@ -83,18 +95,20 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		}
 		failure = &Failure{Err: errors.New("the handler ended its goroutine"), Code: "panic"}
 	}()
-	input, err := resolveInput(n)
+	read := func(p *pb.Payload) ([]byte, error) { return r.x.read(ctx, p) }
+	input, err := resolveInput(n, read)
 	if err != nil {
-		returned = true
-		return nil, &Failure{Err: err, Code: "bad_ref", Permanent: true}
+		failure, returned = asFailure(ctx, err), true
+		return nil, failure
 	}
 	result, err = kind.HandlerFunc(ctx, &Call{
 		RunID:     r.claimed.RunID,
 		Node:      n,
-		Input:     input,
+		Input:     &pb.Payload{Value: &pb.Payload_Json{Json: input}},
 		Attempt:   n.Attempts + 1,
 		Budget:    budget,
-		BytesFunc: func(p *pb.Payload) ([]byte, error) { return p.GetJson(), nil },
+		BytesFunc: read,
+		Blobs:     r.x.Blobs,
 		TxFunc:    tx.get,
 
 		HasKindFunc: func(name string) bool { return r.x.hasKind(ctx, name) },
@@ -104,24 +118,6 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 	}
 	returned = true
 	return result, failure
-}
-
-// resolveInput puts ancestors' outputs in the place of the input's references.
-func resolveInput(n *graph.Node) (*pb.Payload, error) {
-	if !n.InputRefs {
-		return n.Input, nil
-	}
-	out, err := graph.Resolve(n.Input.GetJson(), func(id graph.NodeID) ([]byte, bool) {
-		a := Ancestor(n, id)
-		if a == nil || a.Output == nil {
-			return nil, false
-		}
-		return a.Output.GetJson(), true
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.Payload{Value: &pb.Payload_Json{Json: out}}, nil
 }
 
 // Ancestor finds the ancestor of n with that id, or nil.

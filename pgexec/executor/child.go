@@ -75,16 +75,20 @@ func (r *Run) startChild(w *wait, input []byte) {
 		Priority:     r.claimed.Priority,
 		OnlyFind:     onlyFind,
 	}
-	r.inBackground(func(ctx context.Context) event {
+	// A large input takes the database its time: a second for each MiB is far more than that.
+	limit := statementTimeout + time.Duration(len(in.Input)>>20)*time.Second
+	r.inBackgroundFor(limit, func(ctx context.Context) event {
 		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
 	})
 }
 
 // inBackground runs a statement outside of the owner goroutine; its event comes through the mailbox.
-func (r *Run) inBackground(f func(context.Context) event) {
+func (r *Run) inBackground(f func(context.Context) event) { r.inBackgroundFor(statementTimeout, f) }
+
+func (r *Run) inBackgroundFor(limit time.Duration, f func(context.Context) event) {
 	r.busy++
 	go func() {
-		ctx, cancel := context.WithTimeout(r.ctx, statementTimeout)
+		ctx, cancel := context.WithTimeout(r.ctx, limit)
 		defer cancel()
 		r.mail.put(f(ctx))
 	}()
@@ -153,17 +157,10 @@ func (r *Run) matchChildren() {
 			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD},
 		}
 		if c.Status == "succeeded" {
-			end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: orNull(c.Result)}}
+			end.Output = c.Output
 			r.endWait(w, end)
 			continue
 		}
 		r.failWaitAs(w, end, &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status})
 	}
-}
-
-func orNull(json []byte) []byte {
-	if json == nil {
-		return []byte("null")
-	}
-	return json
 }

@@ -67,7 +67,7 @@ func (r *Run) finish(ctx context.Context) error {
 		params.Error = "node " + string(failed.ID) + ": " + failed.Err.GetMessage()
 	} else if n := r.g.Result(); n != nil {
 		fin.ResultSeq = n.Seq
-		params.Result, params.ResultSeq = n.Output.GetJson(), runlog.Seq(n.Seq)
+		params.Result, params.ResultSeq = viewOf(n.Output), runlog.Seq(n.Seq)
 	}
 	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Finished{Finished: fin}})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -58,6 +59,13 @@ func asFailure(ctx context.Context, err error) *Failure {
 			out.Stack = f.Stack
 		}
 		e = f.Err
+	}
+	var fault *blob.Fault
+	if errors.As(err, &fault) {
+		out.Permanent = true
+		if out.Code == "" {
+			out.Code = fault.Code
+		}
 	}
 	if out.Code == "" {
 		out.Code = "error"

@@ -33,6 +33,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
@@ -51,6 +52,9 @@ type Config struct {
 	PoisonAfter int
 	// Linger is how long a run that only waits stays in memory before it is parked.
 	Linger time.Duration
+	// Blobs has what is too large for a record: payloads over InlineLimit bytes.
+	Blobs       *blob.Store
+	InlineLimit int
 	// NowFunc is the database's clock.
 	NowFunc func() time.Time
 	Logger  *slog.Logger

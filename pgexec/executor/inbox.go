@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,7 +56,15 @@ func (r *Run) childNodes() []string {
 // received takes in what a look has found.
 func (r *Run) received(in *wake.Inbox, err error) {
 	r.looking = false
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, wake.ErrNoRun):
+		r.lose(err)
+		return
+	case errors.Is(err, wake.ErrDamaged):
+		r.refused(err)
+		return
+	default:
 		if r.ctx.Err() == nil {
 			r.log.Warn("read the run's inbox, trying again", "error", err)
 			time.AfterFunc(lookAgain, func() { r.Poke(0) })
@@ -127,6 +136,8 @@ type Budget struct {
 	Active time.Duration
 	Limits wake.Limits
 	Now    time.Time // the database's clock
+	// Reached says which limit is reached, for a node that starts all the same; "" if none is.
+	Reached string
 }
 
 // NearLimit reports that some limit is used up to the soft limit.
@@ -147,6 +158,8 @@ func (r *Run) budget() Budget {
 		Active: time.Duration(r.g.ActiveUs(now.UnixMicro())) * time.Microsecond,
 		Limits: r.limits,
 		Now:    now,
+
+		Reached: r.limitReached(),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -79,6 +80,8 @@ type Call struct {
 	HasKindFunc func(name string) bool
 	// BytesFunc returns the JSON of an input or output of the run, nil of none.
 	BytesFunc func(*pb.Payload) ([]byte, error)
+	// Blobs has files of the application's own.
+	Blobs *blob.Store
 	// TxFunc begins the transaction that commits with the node's record, or returns the one begun before.
 	// When it has ended, after (unless nil) gets its connection.
 	TxFunc func(ctx context.Context, after AfterFunc) (pgx.Tx, error)
@@ -91,6 +94,8 @@ type Result struct {
 	// Final marks Output as the run's result.
 	Final bool
 	Usage *pb.Usage
+	// PauseReason, unless empty, has the run pause after this node.
+	PauseReason string
 }
 
 // Spawn describes a successor. An empty ID gets one of the form kind-n.
@@ -105,6 +110,10 @@ type Spawn struct {
 	Retry *pb.RetryPolicy
 	// AtMostOnce overrides the kind's; unspecified leaves it to the kind.
 	AtMostOnce pb.UnknownOutcome
+	// Timeout overrides the kind's; 0 leaves it to the kind.
+	Timeout time.Duration
+	// OwnLimits has the node start although a limit of the run is reached.
+	OwnLimits bool
 }
 
 // Parent names a parent: another successor of the same result by its position

@@ -103,6 +103,8 @@ func (r *Run) waitReason() string {
 			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
 		case n.Kind == KindSignal:
 			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name))
+		case n.Kind == KindApproval:
+			parts = append(parts, fmt.Sprintf("%s waits for an approval", n.ID))
 		case n.Kind == KindRun:
 			parts = append(parts, fmt.Sprintf("%s waits for run %s", n.ID, w.child))
 		}

@@ -34,6 +34,7 @@ func (r *Run) recordSuccess(a *attempt) {
 	node.Output = a.result.Output
 	node.Final = a.result.Final
 	node.Usage = a.result.Usage
+	node.PauseReason = truncate(a.result.PauseReason, maxErrorMessage)
 	node.Spawned = r.specs(a.node, a.result.Spawns)
 	if err := r.g.Check(node); err != nil {
 		r.recordPermanent(a, &Failure{Err: err, Code: "bad_successor"})
@@ -133,7 +134,8 @@ func (r *Run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
 	}
 	specs := make([]*pb.NodeSpec, len(spawns))
 	for i, s := range spawns {
-		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry, AtMostOnce: s.AtMostOnce}
+		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry, AtMostOnce: s.AtMostOnce,
+			TimeoutUs: s.Timeout.Microseconds(), OwnLimits: s.OwnLimits}
 		for _, p := range s.Parents {
 			id := p.ID
 			if id == "" {

@@ -46,6 +46,9 @@ func (r *Run) retrying(ctx context.Context, what string, read func(context.Conte
 			return 0, true
 		case isCorrupt(err):
 			return r.corrupt(err), false
+		case errors.Is(err, wake.ErrNoRun):
+			r.lose(err)
+			return endLost, false
 		case ctx.Err() == nil:
 			r.log.Warn(what+", trying again", "error", err)
 		}
@@ -122,7 +125,7 @@ func isCorrupt(err error) bool {
 	var corrupt *graph.CorruptError
 	var gap *runlog.GapError
 	var decode *runlog.DecodeError
-	return errors.As(err, &corrupt) || errors.As(err, &gap) || errors.As(err, &decode)
+	return errors.As(err, &corrupt) || errors.As(err, &gap) || errors.As(err, &decode) || errors.Is(err, wake.ErrDamaged)
 }
 
 // corrupt pauses a run whose log this build cannot replay: going on could only do harm.

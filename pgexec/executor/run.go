@@ -96,10 +96,11 @@ type event struct {
 	childOf  *wait       // a child was started, or was not
 	tasks    *tasksStart // tasks were made, or were not
 	asked    bool        // the declared kinds were read
+	moved    *moved      // a wait's input or output was read from a blob, or kept
 	mark     *mark       // an at-most-once node is about to start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
-	err      error       // with appended, inbox, childOf, tasks
+	err      error       // with appended, inbox, childOf, tasks, moved
 }
 
 // Open returns the claimed run, for [Run.Drive] to execute.
@@ -228,6 +229,9 @@ func (r *Run) handle(e event) {
 	case e.asked:
 		r.busy--
 		r.kindsRead()
+	case e.moved != nil:
+		r.busy--
+		r.movedOver(e.moved, e.err)
 	case e.mark != nil:
 		r.appendMark(e.mark)
 	case e.poke != nil:
@@ -329,18 +333,22 @@ func (r *Run) launch() (limit string) {
 	if len(r.queue) == 0 || r.stopping() {
 		return ""
 	}
-	started := 0
-	for _, n := range r.queue {
+	var held []*graph.Node
+	for i, n := range r.queue {
 		if r.inFlight >= r.maxParallel() {
+			held = append(held, r.queue[i:]...)
 			break
 		}
-		if limit = r.limitReached(); limit != "" {
-			break
+		if limit == "" {
+			limit = r.limitReached()
 		}
-		started++
+		if limit != "" && !n.OwnLimits {
+			held = append(held, n)
+			continue
+		}
 		r.launchNode(n)
 	}
-	r.queue = r.queue[started:]
+	r.queue = held
 	r.startTasks()
 	return limit
 }
@@ -354,8 +362,9 @@ func (r *Run) launchNode(n *graph.Node) {
 	case kind.external:
 		r.beginTask(n, kind)
 	default:
+		budget := r.budget()
 		r.inFlight++
-		go r.attempt(r.launchCtx, n, kind, r.budget())
+		go r.attempt(r.launchCtx, n, kind, budget)
 	}
 }
 
@@ -367,7 +376,7 @@ func (r *Run) maxParallel() int {
 }
 
 func (r *Run) stopping() bool {
-	return r.draining || r.cancelled || r.pauseReason != "" || r.stuck != "" || r.lost != nil || r.g.Failure() != nil
+	return r.draining || r.cancelled || r.pauseReason != "" || r.g.PauseReason() != "" || r.stuck != "" || r.lost != nil || r.g.Failure() != nil
 }
 
 // settled reports that nothing is in flight.
@@ -393,6 +402,9 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 	case r.pauseReason != "":
 		r.reason = r.pauseReason
 		return endPaused, true
+	case r.g.PauseReason() != "":
+		r.reason = r.g.PauseReason()
+		return endPaused, true
 	case len(r.queue) > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
 		return 0, false
 	case len(r.queue) > 0 && limit != "" && r.awaitsTasks(): // in flight, and recorded before the pause
@@ -417,18 +429,18 @@ func (r *Run) lose(err error) {
 	r.lost = err
 	r.cancel(ErrOwnershipLost)
 	r.giveUp = time.After(cancelGrace)
-	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) {
+	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) || errors.Is(err, wake.ErrNoRun) {
 		r.log.Info("run lost", "error", err)
 		return
 	}
 	r.log.Error("run dropped: its record was refused", "error", err)
 }
 
-// refused pauses the run: what there is to say of it can never be recorded, so
-// that to go on, here or elsewhere, would be to do the same again for ever.
+// refused pauses the run: what there is to say of it can never be recorded, or what it waits for never be read,
+// so that to go on, here or elsewhere, would be to do the same again for ever.
 func (r *Run) refused(err error) {
-	r.log.Error("a record cannot be written; the run is paused", "error", err)
-	r.stuck = "a record cannot be written: " + err.Error()
+	r.log.Error("the run cannot go on; it is paused", "error", err)
+	r.stuck = "the run cannot go on: " + err.Error()
 	r.stopLaunch()
 }
 

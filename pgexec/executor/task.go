@@ -87,16 +87,25 @@ func (r *Run) kindsRead() {
 	}
 }
 
-// beginTask has a program outside do the node.
+// beginTask has a program outside do the node, once its input is known.
 func (r *Run) beginTask(n *graph.Node, kind *Kind) {
 	w := &wait{node: n, task: &task{kind: kind}}
-	input, err := resolveInput(n)
-	if err != nil {
-		r.failWait(w, &Failure{Err: err, Code: "bad_ref"})
+	input, err := resolveInput(n, readRecord)
+	if errors.Is(err, errInBlob) {
+		r.moveIn(w)
 		return
 	}
-	w.task.input = input.GetJson()
-	r.waits[n] = w
+	r.openTask(w, input, err)
+}
+
+// openTask makes the task of a node with its input, or fails the node if that cannot be had.
+func (r *Run) openTask(w *wait, input []byte, err error) {
+	if err != nil {
+		r.failWait(w, asFailure(r.ctx, err))
+		return
+	}
+	w.task.input = input
+	r.waits[w.node] = w
 	r.count(w)
 	r.newTasks = append(r.newTasks, w)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
@@ -16,14 +17,15 @@ import (
 // Kinds of nodes that wait. They have no handler and no goroutine: the owner
 // goroutine ends them when what they wait for is there.
 const (
-	KindSleep  = "sleep"
-	KindSignal = "signal"
-	KindRun    = "run"
+	KindSleep    = "sleep"
+	KindSignal   = "signal"
+	KindApproval = "approval"
+	KindRun      = "run"
 )
 
 // IsWait reports whether nodes of that kind wait instead of run.
 func IsWait(kind string) bool {
-	return kind == KindSleep || kind == KindSignal || kind == KindRun
+	return kind == KindSleep || kind == KindSignal || kind == KindApproval || kind == KindRun
 }
 
 // sleepInput is the input of a sleep node: one of the two.
@@ -33,8 +35,10 @@ type sleepInput struct {
 }
 
 // signalInput is the input of a signal node. Without a timeout it waits for
-// ever; at the timeout it ends with the default, or fails if there is none.
+// ever; at the timeout it ends with the default, or fails if there is none. What
+// it is about is for whoever sends it.
 type signalInput struct {
+	About   json.RawMessage `json:"about"`
 	Name    string          `json:"name"`
 	Timeout *duration       `json:"timeout"`
 	Default json.RawMessage `json:"default"`
@@ -73,36 +77,61 @@ type wait struct {
 	// dueUs is when time alone ends the wait, on the database's clock; 0 for never.
 	dueUs  int64
 	timer  *time.Timer
-	signal signalInput  // of a signal node
-	child  runlog.RunID // of a run node
-	task   *task        // of a node that programs outside do
+	signal signalInput     // of a signal node
+	args   json.RawMessage // of an approval node
+	child  runlog.RunID    // of a run node
+	task   *task           // of a node that programs outside do
 	// counted: the child or the task is one of those in flight.
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
-	// ending: its record is on the way to the log.
+	// ending: its record is on the way to the log, or what it began or ended with is being read or kept.
 	ending bool
 }
 
 // takesSignal reports whether a signal ends the wait.
-func (w *wait) takesSignal() bool { return w.asks || w.node.Kind == KindSignal }
+func (w *wait) takesSignal() bool {
+	return w.asks || w.node.Kind == KindSignal || w.node.Kind == KindApproval
+}
 
-// beginWait starts a wait; bad input fails the node at once.
+// takes reports whether that signal ends the wait: one of its name that is
+// addressed to it or to nobody in particular. An approval is always addressed (C38).
+func (w *wait) takes(s wake.Signal) bool {
+	toNobody := s.NodeID == "" && w.node.Kind != KindApproval
+	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID))
+}
+
+// beginWait starts a wait, once its input is known.
 func (r *Run) beginWait(n *graph.Node) {
 	w := &wait{node: n}
-	input, err := resolveInput(n)
+	input, err := resolveInput(n, readRecord)
+	if errors.Is(err, errInBlob) {
+		r.moveIn(w)
+		return
+	}
+	r.openWait(w, input, err)
+}
+
+// openWait opens a wait with its input; bad input, or one that cannot be had, fails the node at once.
+func (r *Run) openWait(w *wait, input []byte, err error) {
+	n := w.node
 	if err == nil {
-		err = r.prepare(w, input.GetJson())
+		err = r.prepare(w, input)
 	}
 	if err != nil {
-		r.failWait(w, &Failure{Err: fmt.Errorf("input of %s: %w", n.Kind, err), Code: "bad_input"})
+		f := &Failure{Err: fmt.Errorf("input of %s: %w", n.Kind, err), Code: "bad_input"}
+		var fault *blob.Fault
+		if errors.As(err, &fault) {
+			f.Code = fault.Code
+		}
+		r.failWait(w, f)
 		return
 	}
 	r.waits[n] = w
 	switch {
 	case n.Kind == KindRun:
-		r.startChild(w, input.GetJson())
-	case n.Kind == KindSignal && r.match(w):
+		r.startChild(w, input)
+	case w.takesSignal() && r.match(w):
 	case w.dueUs != 0:
 		w.timer = r.after(r.until(w.dueUs), n)
 	}
@@ -131,14 +160,21 @@ func (r *Run) prepare(w *wait, input []byte) error {
 		if w.signal.Name == "" {
 			return errors.New(`"name" is missing: the name of the signal to wait for`)
 		}
-		if w.signal.Timeout != nil {
-			w.dueUs = dueUs(w.node, *w.signal.Timeout)
-		}
+		w.boundSignal()
+	case KindApproval:
+		return w.prepareApproval(input)
 	case KindRun:
 		w.child = ChildID(r.claimed.RunID, w.node.ID)
 		return checkRunInput(input)
 	}
 	return nil
+}
+
+// boundSignal has the wait for a signal end at its timeout.
+func (w *wait) boundSignal() {
+	if w.signal.Timeout != nil {
+		w.dueUs = dueUs(w.node, *w.signal.Timeout)
+	}
 }
 
 // dueUs counts a length from the moment the log made the node ready, so that it
@@ -197,20 +233,20 @@ func (r *Run) matchAll() {
 	}
 }
 
-// match ends a wait with the first signal that fits: one of its name that is
-// addressed to it or to nobody in particular. A signal's consumption and the
-// end of the node are one record.
+// match ends a wait with the first signal that it takes. A signal's consumption
+// and the end of the node are one record.
 func (r *Run) match(w *wait) bool {
 	for _, s := range r.inbox.Signals {
-		if s.Name != w.signal.Name || (s.NodeID != "" && s.NodeID != string(w.node.ID)) {
-			continue
-		}
-		if r.taken[s.ID] || r.g.Consumed(s.ID) {
+		if !w.takes(s) || r.taken[s.ID] || r.g.Consumed(s.ID) {
 			continue
 		}
 		r.taken[s.ID] = true
 		if w.asks {
 			r.settleDoubt(w, s)
+			return true
+		}
+		if w.node.Kind == KindApproval {
+			r.settleApproval(w, s)
 			return true
 		}
 		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
@@ -219,8 +255,17 @@ func (r *Run) match(w *wait) bool {
 	return false
 }
 
-// endWait appends the record of a wait that ended well.
+// endWait ends a wait well: what it ends with is kept, and then recorded.
 func (r *Run) endWait(w *wait, end *pb.Node) {
+	if r.toKeep(end.Output) {
+		r.moveOut(w, end)
+		return
+	}
+	r.recordEnd(w, end)
+}
+
+// recordEnd appends the record of a wait that ended well.
+func (r *Run) recordEnd(w *wait, end *pb.Node) {
 	end.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	if err := r.appendWait(w, end); err != nil {
 		r.failWaitAs(w, end, &Failure{Err: err, Code: "record_too_large"})

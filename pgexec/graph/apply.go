@@ -111,6 +111,9 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 	}
 	g.spend(n, rec)
 	g.deaths = 0
+	if reason := rec.GetPauseReason(); reason != "" {
+		g.pauseReason = reason
+	}
 	return nil
 }
 
@@ -147,6 +150,7 @@ func (g *Graph) spawn(by *Node, specs []*pb.NodeSpec) {
 		n := &added[i]
 		n.ID, n.Kind, n.Join = NodeID(spec.GetId()), spec.GetKind(), spec.GetJoin()
 		n.Input, n.InputRefs, n.Retry, n.AtMostOnce = spec.GetInput(), spec.GetInputRefs(), spec.GetRetry(), spec.GetAtMostOnce()
+		n.TimeoutUs, n.OwnLimits = spec.GetTimeoutUs(), spec.GetOwnLimits()
 		g.nodes[n.ID] = n
 		g.noteID(n.ID, n.Kind)
 	}

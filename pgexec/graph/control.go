@@ -48,7 +48,7 @@ func (g *Graph) mayFollowEnd(rec *pb.Record) bool {
 func (g *Graph) applyControl(seq int64, rec *pb.Control) error {
 	switch rec.GetKind() {
 	case pb.ControlKind_CONTROL_KIND_PAUSED:
-		g.paused = true
+		g.paused, g.pauseReason = true, ""
 	case pb.ControlKind_CONTROL_KIND_RESUMED:
 		g.paused, g.deaths = false, 0
 	case pb.ControlKind_CONTROL_KIND_RETRIED:

@@ -34,8 +34,10 @@ type Graph struct {
 	final    *Node
 	finished *pb.Finished
 	paused   bool
-	consumed map[int64]struct{} // signals
-	usage    Usage
+	// pauseReason is why a node has the run pause, until it has.
+	pauseReason string
+	consumed    map[int64]struct{} // signals
+	usage       Usage
 	// childUsage is what the child runs of failed nodes had spent: after a retry they say it again, with the rest.
 	childUsage map[*Node]*pb.Usage
 	deaths     int
@@ -145,6 +147,10 @@ func (g *Graph) Failures() []*Node {
 
 // Paused reports that the last decision about the run was to pause it.
 func (g *Graph) Paused() bool { return g.paused }
+
+// PauseReason returns why a node that is done has the run pause, "" if none
+// does or the log says that the run was paused since.
+func (g *Graph) PauseReason() string { return g.pauseReason }
 
 // Consumed reports that a node of the run has consumed that signal.
 func (g *Graph) Consumed(signalID int64) bool {

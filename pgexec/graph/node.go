@@ -93,6 +93,10 @@ type Node struct {
 	Retry *pb.RetryPolicy
 	// AtMostOnce, if specified, has the node run at most once.
 	AtMostOnce pb.UnknownOutcome
+	// TimeoutUs bounds each attempt; 0 leaves it to the kind.
+	TimeoutUs int64
+	// OwnLimits has the node start although a limit of the run is reached.
+	OwnLimits bool
 	// Parents is empty only for the root. A skipped node may have parents that are not done.
 	Parents []*Node
 

@@ -68,6 +68,8 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		MaxParallel:       cfg.MaxParallel,
 		PoisonAfter:       cfg.PoisonAfter,
 		Linger:            cfg.Linger,
+		Blobs:             cfg.Blobs,
+		InlineLimit:       cfg.InlineLimit,
 		NowFunc:           session.Now,
 		Logger:            log,
 	})
@@ -88,6 +90,7 @@ func (inc *incarnation) serve(ctx context.Context) {
 		Logger:    inc.log,
 	})
 	inc.background.Go(func() { finder.Run(inc.claimCtx) })
+	inc.background.Go(func() { cfg.Blobs.RunCollector(inc.claimCtx, inc.log) })
 
 	waker, err := wake.New(wake.Config{
 		Pool:        cfg.Pool,

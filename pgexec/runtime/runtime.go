@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/executor"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -42,6 +43,8 @@ type Config struct {
 	PoisonAfter       int
 	Grace             time.Duration
 	Linger            time.Duration
+	Blobs             *blob.Store
+	InlineLimit       int
 	Logger            *slog.Logger
 }
 

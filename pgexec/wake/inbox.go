@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,6 +11,13 @@ import (
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 	"github.com/pgexec/runtime/sql"
+)
+
+var (
+	// ErrNoRun says that the run's row is gone: somebody deleted it.
+	ErrNoRun = errors.New("no such run")
+	// ErrDamaged says that a record cannot be read, now or later.
+	ErrDamaged = errors.New("record is damaged")
 )
 
 // Limits is what a run may spend.
@@ -33,8 +41,8 @@ type ChildEnd struct {
 	// Status is succeeded, failed or cancelled.
 	Status string
 	Error  string
-	// Result is JSON, byte for byte as the child's log has it; nil when it has none.
-	Result []byte
+	// Output is the result as the child's log has it, JSON null if there is none.
+	Output *pb.Payload
 	// What the child has spent, its own children included.
 	InputTokens, OutputTokens, CostNanoUSD, Nodes int64
 }
@@ -83,7 +91,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 		return Inbox{}, fmt.Errorf("read inbox: %w", err)
 	}
 	if len(found) == 0 {
-		return Inbox{}, fmt.Errorf("read inbox: run %s does not exist", id)
+		return Inbox{}, fmt.Errorf("read inbox: %w: %s", ErrNoRun, id)
 	}
 	first := found[0]
 	in := Inbox{Seen: first.Seen, Wanted: first.Wanted, WantedReason: first.WantedReason, Limits: first.Limits}
@@ -109,8 +117,10 @@ func (r inboxRow) childEnd() (ChildEnd, error) {
 	}
 	var rec pb.Record
 	if err := proto.Unmarshal(r.Record, &rec); err != nil {
-		return end, fmt.Errorf("decode result of child run %s: %w", end.RunID, err)
+		return end, fmt.Errorf("%w: result of child run %s: %w", ErrDamaged, end.RunID, err)
 	}
-	end.Result = rec.GetNode().GetOutput().GetJson()
+	if end.Output = rec.GetNode().GetOutput(); end.Output == nil {
+		end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: []byte("null")}}
+	}
 	return end, nil
 }

@@ -126,11 +126,11 @@ func TestReadInbox_Children(t *testing.T) {
 		}
 		switch c.NodeID {
 		case "good":
-			if c.RunID != good || c.Status != "succeeded" || string(c.Result) != exact || c.Error != "" {
-				t.Errorf("got %+v, result %q", c, c.Result)
+			if c.RunID != good || c.Status != "succeeded" || string(c.Output.GetJson()) != exact || c.Error != "" {
+				t.Errorf("got %+v, result %q", c, c.Output.GetJson())
 			}
 		case "bad":
-			if c.RunID != bad || c.Status != "failed" || c.Result != nil || c.Error != "it broke" {
+			if c.RunID != bad || c.Status != "failed" || string(c.Output.GetJson()) != "null" || c.Error != "it broke" {
 				t.Errorf("got %+v", c)
 			}
 		}

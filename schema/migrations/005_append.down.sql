@@ -1,3 +1,10 @@
+do $$
+begin
+  execute replace(replace(pg_get_functiondef('pgexec.decode_message(bytea, integer, integer, text, integer)'::regprocedure),
+    ',{pause_reason,s,-}', ''), ',{timeout_us,i,-},{own_limits,b,-}', '');
+end
+$$;
+
 -- Those of many runs of which may_append is true.
 create function pgexec.may_append(run_ids uuid[], heads bigint[], replicas integer[], epochs bigint[]) returns setof uuid
 language plpgsql stable

@@ -464,7 +464,9 @@ type Node struct {
 	// The signal that a waiting node consumed by ending; 0 for none.
 	SignalId int64 `protobuf:"varint,14,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
 	// The run that was the node's execution; empty for none.
-	ChildRunId    string `protobuf:"bytes,15,opt,name=child_run_id,json=childRunId,proto3" json:"child_run_id,omitempty"`
+	ChildRunId string `protobuf:"bytes,15,opt,name=child_run_id,json=childRunId,proto3" json:"child_run_id,omitempty"`
+	// Why the run is to pause after this node; empty if it is not.
+	PauseReason   string `protobuf:"bytes,16,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -604,6 +606,13 @@ func (x *Node) GetChildRunId() string {
 	return ""
 }
 
+func (x *Node) GetPauseReason() string {
+	if x != nil {
+		return x.PauseReason
+	}
+	return ""
+}
+
 // NodeSpec describes a node that is still to run.
 type NodeSpec struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -618,7 +627,11 @@ type NodeSpec struct {
 	// Overrides the kind's policy, field by field.
 	Retry *RetryPolicy `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	// The node is run at most once, and this becomes of it if it was in flight at a crash; unspecified leaves it to the kind.
-	AtMostOnce    UnknownOutcome `protobuf:"varint,8,opt,name=at_most_once,json=atMostOnce,proto3,enum=pgexec.v1.UnknownOutcome" json:"at_most_once,omitempty"`
+	AtMostOnce UnknownOutcome `protobuf:"varint,8,opt,name=at_most_once,json=atMostOnce,proto3,enum=pgexec.v1.UnknownOutcome" json:"at_most_once,omitempty"`
+	// Bounds each attempt; 0 leaves it to the kind.
+	TimeoutUs int64 `protobuf:"varint,9,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	// The node starts although a limit of the run is reached: its handler sees to the limits itself.
+	OwnLimits     bool `protobuf:"varint,10,opt,name=own_limits,json=ownLimits,proto3" json:"own_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,6 +720,20 @@ func (x *NodeSpec) GetAtMostOnce() UnknownOutcome {
 		return x.AtMostOnce
 	}
 	return UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED
+}
+
+func (x *NodeSpec) GetTimeoutUs() int64 {
+	if x != nil {
+		return x.TimeoutUs
+	}
+	return 0
+}
+
+func (x *NodeSpec) GetOwnLimits() bool {
+	if x != nil {
+		return x.OwnLimits
+	}
+	return false
 }
 
 // RetryPolicy says how often and when a failed attempt is made again; a field that is 0 leaves it to the kind.
@@ -1538,7 +1565,7 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\astarted\x18\x04 \x01(\v2\x12.pgexec.v1.StartedH\x00R\astarted\x12.\n" +
 	"\acontrol\x18\x06 \x01(\v2\x12.pgexec.v1.ControlH\x00R\acontrol\x121\n" +
 	"\bfinished\x18\a \x01(\v2\x13.pgexec.v1.FinishedH\x00R\bfinishedB\x06\n" +
-	"\x04bodyJ\x04\b\x05\x10\x06\"\xec\x03\n" +
+	"\x04bodyJ\x04\b\x05\x10\x06\"\x8f\x04\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1559,7 +1586,8 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"replica_id\x18\r \x01(\x05R\treplicaId\x12\x1b\n" +
 	"\tsignal_id\x18\x0e \x01(\x03R\bsignalId\x12 \n" +
 	"\fchild_run_id\x18\x0f \x01(\tR\n" +
-	"childRunId\"\xa1\x02\n" +
+	"childRunId\x12!\n" +
+	"\fpause_reason\x18\x10 \x01(\tR\vpauseReason\"\xdf\x02\n" +
 	"\bNodeSpec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1570,7 +1598,12 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"input_refs\x18\x06 \x01(\bR\tinputRefs\x12,\n" +
 	"\x05retry\x18\a \x01(\v2\x16.pgexec.v1.RetryPolicyR\x05retry\x12;\n" +
 	"\fat_most_once\x18\b \x01(\x0e2\x19.pgexec.v1.UnknownOutcomeR\n" +
-	"atMostOnce\"|\n" +
+	"atMostOnce\x12\x1d\n" +
+	"\n" +
+	"timeout_us\x18\t \x01(\x03R\ttimeoutUs\x12\x1d\n" +
+	"\n" +
+	"own_limits\x18\n" +
+	" \x01(\bR\townLimits\"|\n" +
 	"\vRetryPolicy\x12!\n" +
 	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x12$\n" +
 	"\x0emin_backoff_us\x18\x02 \x01(\x03R\fminBackoffUs\x12$\n" +

@@ -1,0 +1,225 @@
+package executor
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pgexec/runtime/pgexec/blob"
+	"github.com/pgexec/runtime/pgexec/graph"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
+
+const (
+	// storePatience is how long an attempt tries to store what its handler returned, before it has failed: the work
+	// is done, and would be done again.
+	storePatience = time.Minute
+
+	minStorePause = 100 * time.Millisecond
+	maxStorePause = 5 * time.Second
+)
+
+// read returns the JSON of an input or output, from the log or from a blob; nil of none.
+func (x *Executor) read(ctx context.Context, p *pb.Payload) ([]byte, error) {
+	if ref := p.GetBlob(); ref != nil {
+		return x.Blobs.Get(ctx, ref)
+	}
+	return p.GetJson(), nil
+}
+
+// errInBlob says that a payload is not in the record: reading it takes time.
+var errInBlob = errors.New("the payload is in a blob")
+
+// readRecord is read for the owner goroutine, which waits for nothing.
+func readRecord(p *pb.Payload) ([]byte, error) {
+	if p.GetBlob() != nil {
+		return nil, errInBlob
+	}
+	return p.GetJson(), nil
+}
+
+// resolveInput reads a node's input and puts ancestors' outputs in the place of its references.
+func resolveInput(n *graph.Node, read func(*pb.Payload) ([]byte, error)) ([]byte, error) {
+	input, err := read(n.Input)
+	if err != nil || !n.InputRefs {
+		return input, err
+	}
+	var unread error
+	out, err := graph.Resolve(input, func(id graph.NodeID) ([]byte, bool) {
+		a := Ancestor(n, id)
+		if a == nil || a.Output == nil {
+			return nil, false
+		}
+		output, err := read(a.Output)
+		if err != nil {
+			unread = err
+		}
+		return output, err == nil
+	})
+	switch {
+	case unread != nil:
+		return nil, unread
+	case err != nil:
+		return nil, &Failure{Err: err, Code: "bad_ref", Permanent: true}
+	}
+	return out, nil
+}
+
+// toKeep reports whether a payload must not be recorded before [Run.keep] has seen it.
+func (r *Run) toKeep(p *pb.Payload) bool {
+	return p.GetBlob() != nil || len(p.GetJson()) > r.x.InlineLimit || blob.Mentioned(p.GetJson())
+}
+
+// keep makes a payload one that may be recorded: one over the inline limit goes to a blob, and the run refers to
+// the blobs that it names before its log does.
+func (r *Run) keep(p *pb.Payload, patience time.Duration) (kept *pb.Payload, err error) {
+	if !r.toKeep(p) {
+		return p, nil
+	}
+	err = r.insist(patience, func() (err error) {
+		kept, err = r.tryKeep(r.ctx, p)
+		return err
+	})
+	return kept, err
+}
+
+// insist tries again while a store, or the database, does not answer: for as long as given, or, with 0, while the run
+// is hot.
+func (r *Run) insist(patience time.Duration, try func() error) error {
+	started := time.Now()
+	for pause := minStorePause; ; pause = min(2*pause, maxStorePause) {
+		err := try()
+		var fault *blob.Fault
+		var bad *Failure
+		switch {
+		case err == nil, errors.As(err, &fault), errors.As(err, &bad), refusesData(err), r.ctx.Err() != nil:
+			return err
+		case patience > 0 && time.Since(started) > patience:
+			return err
+		}
+		r.log.Warn("a blob cannot be stored or read, trying again", "error", err)
+		select {
+		case <-r.ctx.Done():
+			return err
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+func (r *Run) tryKeep(ctx context.Context, p *pb.Payload) (*pb.Payload, error) {
+	run := r.claimed.RunID
+	if ref := p.GetBlob(); ref != nil { // of a child run
+		return p, r.x.Blobs.Hold(ctx, run, [][]byte{ref.GetSha256()}, false)
+	}
+	text := p.GetJson()
+	large := len(text) > r.x.InlineLimit
+	if named := blob.ContentsIn(text); len(named) > 0 {
+		// What is within a blob nobody looks through later.
+		if err := r.x.Blobs.Hold(ctx, run, named, large); err != nil {
+			return nil, err
+		}
+	}
+	if !large {
+		return p, nil
+	}
+	ref, err := r.x.Blobs.Put(ctx, run, "application/json", text)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Payload{Value: &pb.Payload_Blob{Blob: ref}}, nil
+}
+
+// keepResult keeps what a handler returned, in the attempt's goroutine.
+func (r *Run) keepResult(res *Result) (err error) {
+	if res.Output, err = r.keep(res.Output, storePatience); err != nil {
+		return err
+	}
+	for i := range res.Spawns {
+		s := &res.Spawns[i]
+		if s.Input, err = r.keep(s.Input, storePatience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moved is a wait's input that was read from a blob, or its end, whose output may be recorded now.
+type moved struct {
+	wait  *wait
+	input []byte
+	end   *pb.Node
+}
+
+// moveIn reads the input of a wait whose beginning it is.
+func (r *Run) moveIn(w *wait) {
+	r.move(w, func() (*moved, error) {
+		m := &moved{wait: w}
+		err := r.insist(0, func() (err error) {
+			m.input, err = resolveInput(w.node, func(p *pb.Payload) ([]byte, error) { return r.x.read(r.ctx, p) })
+			return err
+		})
+		return m, err
+	})
+}
+
+// moveOut keeps the output of a wait that has ended.
+func (r *Run) moveOut(w *wait, end *pb.Node) {
+	r.move(w, func() (_ *moved, err error) {
+		end.Output, err = r.keep(end.Output, 0)
+		return &moved{wait: w, end: end}, err
+	})
+}
+
+// move works beside the owner goroutine for a wait, which nothing else ends or begins meanwhile.
+func (r *Run) move(w *wait, f func() (*moved, error)) {
+	w.ending = true
+	r.waits[w.node] = w
+	r.busy++
+	go func() {
+		m, err := f()
+		r.mail.put(event{moved: m, err: err})
+	}()
+}
+
+// movedOver goes on with a wait where it was left.
+func (r *Run) movedOver(m *moved, err error) {
+	switch {
+	case r.lost != nil || r.cancelled || r.ctx.Err() != nil:
+	case m.end == nil && m.wait.task != nil:
+		m.wait.ending = false
+		r.openTask(m.wait, m.input, err)
+		r.startTasks()
+	case m.end == nil:
+		m.wait.ending = false
+		r.openWait(m.wait, m.input, err)
+	case err != nil:
+		r.failWaitAs(m.wait, m.end, asFailure(r.ctx, err))
+	default:
+		r.recordEnd(m.wait, m.end)
+	}
+}
+
+// viewOf is what psql shows of a result: a blob's reference in its place.
+func viewOf(p *pb.Payload) []byte {
+	ref := p.GetBlob()
+	if ref == nil {
+		return p.GetJson()
+	}
+	view, err := json.Marshal(map[string]any{"$blob": map[string]any{
+		"url": ref.GetUrl(), "size": ref.GetSize(), "sha256": hex.EncodeToString(ref.GetSha256()), "media_type": ref.GetMediaType(),
+	}})
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return view
+}
+
+func orNull(text json.RawMessage) json.RawMessage {
+	if text == nil {
+		return json.RawMessage("null")
+	}
+	return text
+}
