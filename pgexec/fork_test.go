@@ -105,7 +105,7 @@ func TestFork_WithAnOutputReplaced(t *testing.T) {
 		if err := b.succeed(fork).Output(&got); err != nil || got != output {
 			t.Errorf("result %.40q, %v, want %.40q", got, err, output)
 		}
-		const show = `select coalesce(convert_from(pgexec.blob_bytes(output ->> 'url'), 'UTF8')::jsonb, output) #>> '{}' from pgexec.nodes where run_id = $1 and node_id = 'root'`
+		const show = `select coalesce(convert_from(pgexec.blob_bytes(output #>> '{$blob,url}'), 'UTF8')::jsonb, output) #>> '{}' from pgexec.nodes where run_id = $1 and node_id = 'root'`
 		if shown := query[string](b, show, fork); shown != output {
 			t.Errorf("psql shows %.40q, want %.40q", shown, output)
 		}

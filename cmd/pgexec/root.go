@@ -33,6 +33,8 @@ type app struct {
 	interrupt *interrupt
 	// urlFlag is --database-url as given.
 	urlFlag string
+	// blobs are --blob-store and --blob-read as given.
+	blobs blobStores
 	// conn says where the command connects, once it knows; for the words of errors.
 	conn *pgx.ConnConfig
 }
@@ -108,7 +110,7 @@ Run a replica:       pgexec serve`,
 	root.PersistentFlags().StringVar(&a.urlFlag, "database-url", "",
 		"the database, as postgres://user:password@host:port/name\n(default $PGEXEC_DATABASE_URL, else libpq's PG* variables)")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.newMigrate(), a.newServe(), a.newRun(), a.newDemo(), a.newFakeModel(), a.newVersion())
+	root.AddCommand(a.newMigrate(), a.newServe(), a.newRun(), a.newBlob(), a.newDemo(), a.newFakeModel(), a.newVersion())
 	return root
 }
 

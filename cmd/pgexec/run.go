@@ -17,6 +17,7 @@ func (a *app) newRun() *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  needsCommand,
 	}
+	a.blobs.add(cmd.PersistentFlags())
 	cmd.AddCommand(a.newRunStart(), a.newRunLs(), a.newRunShow(), a.newRunWait(),
 		a.newRunSignal(), a.newRunCancel(), a.newRunPause(), a.newRunResume(), a.newRunRetry(), a.newRunFork())
 	return cmd

@@ -84,7 +84,7 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	if s.opts.Limits, err = s.limits.on(ctx, pool); err != nil {
 		return err
 	}
-	client := pgexec.NewClient(pool, nil)
+	client := a.client(pool)
 	defer client.Close()
 	id, err := client.Start(ctx, kind, input, &s.opts)
 	if errors.Is(err, pgexec.ErrIdempotencyMismatch) {

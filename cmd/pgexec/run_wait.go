@@ -41,7 +41,7 @@ func (a *app) runWait(ctx context.Context, id pgexec.RunID, limit time.Duration,
 		return err
 	}
 	defer pool.Close()
-	client := pgexec.NewClient(pool, nil)
+	client := a.client(pool)
 	defer client.Close()
 	return a.waitFor(ctx, client, id, limit, out)
 }

@@ -70,6 +70,7 @@ it at once; what was in flight runs again elsewhere.`,
 		"private or loopback destinations that http nodes may reach: HOST,\nHOST:PORT, IP or CIDR (default $PGEXEC_HTTP_ALLOW, else none)")
 	flags.IntVar(&s.poolSize, "pool-size", 0,
 		fmt.Sprintf("database connections in the pool (default pool_max_conns of the\ndatabase URL, else %d); four more are used beside it", defaultPoolSize))
+	a.blobs.add(flags)
 	flags.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&s.lifeline, "lifeline", false, "end at once when standard input ends")
@@ -153,6 +154,7 @@ func (a *app) replicaConfig(ctx context.Context, s serve, log *slog.Logger) (*pg
 		Version:    readVersion().Version,
 		Logger:     log,
 	}
+	cfg.BlobStore, cfg.BlobRead = a.blobs.stores()
 	if cfg.SessionConn, err = s.sessionConn(); err != nil {
 		return nil, nil, err
 	}

@@ -51,6 +51,10 @@ func TestUsage_ExitsWithTwo(t *testing.T) {
 		{"run fork " + id + " --replace-output node", "want NODE_ID=JSON"},
 		{"run fork " + id + " --replace-output node={", "--replace-output"},
 		{"run retry " + id + " -o xml", `--output "xml"`},
+		{"blob", "pgexec blob needs a command"},
+		{"blob get", "usage: pgexec blob get URL|SHA256"},
+		{"blob ls 17", `"17" is not a run's id`},
+		{"blob gc --grace -1s", "--grace -1s"},
 		{"serve --http 0.0.0.0:0", "PGEXEC_HTTP_TOKEN"},
 		{"serve --http :0", "PGEXEC_HTTP_TOKEN"},
 		{"serve --http 8080", "want ADDRESS:PORT or off"},
@@ -76,7 +80,7 @@ func TestHelp_NamesEveryCommand(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		out := mustInvoke(t, args...)
-		for _, name := range []string{"demo", "fake-model", "migrate", "run", "serve", "version"} {
+		for _, name := range []string{"blob", "demo", "fake-model", "migrate", "run", "serve", "version"} {
 			if !strings.Contains(out, "\n  "+name) {
 				t.Errorf("help lacks %s: %s", name, out)
 			}

@@ -1,3 +1,10 @@
+do $$
+begin
+  execute replace(pg_get_functiondef('pgexec.decode_message(bytea, integer, integer, text, integer)'::regprocedure),
+    'body := case number when 3 then ''{"$blob":'' || value || ''}'' else value end;', 'body := value;');
+end
+$$;
+
 -- The functions of forks as they were.
 drop function pgexec.with_output(bytea, jsonb, uuid);
 -- A node's record with another output, as JSON: of a field that is there twice the last one counts.

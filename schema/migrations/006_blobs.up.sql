@@ -260,3 +260,16 @@ begin
   return id;
 end
 $$;
+
+-- A payload in a blob is shown as the value that stands for it: {"$blob": {…}}.
+do $$
+declare
+  definition text := pg_get_functiondef('pgexec.decode_message(bytea, integer, integer, text, integer)'::regprocedure);
+  changed text := replace(definition, 'body := value;', 'body := case number when 3 then ''{"$blob":'' || value || ''}'' else value end;');
+begin
+  if changed = definition then
+    raise exception 'pgexec.decode_message is not what migration 002 made it';
+  end if;
+  execute changed;
+end
+$$;
