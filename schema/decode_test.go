@@ -67,7 +67,7 @@ var decodeGolden = []struct {
 	{"status of a later version", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Status: 77}}}, `{"node": {"status": 77}}`},
 	{"blob", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Blob{Blob: &pb.Blob{
 		Url: "file:///b", Size: 1 << 40, Sha256: []byte{0xde, 0xad, 0}, MediaType: "image/png",
-	}}}}}}, `{"node": {"output": {"url": "file:///b", "size": 1099511627776, "sha256": "dead00", "media_type": "image/png"}}}`},
+	}}}}}}, `{"node": {"output": {"$blob": {"url": "file:///b", "size": 1099511627776, "sha256": "dead00", "media_type": "image/png"}}}}`},
 	{"message", &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Message{Message: &pb.TypedMessage{
 		TypeName: "a.B", Value: bytes.Repeat([]byte{1, 2, 0xff}, 30),
 	}}}}}}, `{"node": {"output": {"type_name": "a.B", "value": "` + strings.Repeat("AQL/", 30) + `"}}}`},
@@ -230,7 +230,10 @@ func render(m protoreflect.Message) any {
 		return true
 	})
 	if m.Descriptor().Name() == "Payload" {
-		for _, v := range shown {
+		for name, v := range shown {
+			if name == "blob" {
+				return map[string]any{"$blob": v}
+			}
 			return v
 		}
 	}
