@@ -4,6 +4,10 @@ import _ "embed"
 
 // Statements of package kinds.
 var (
+	//go:embed kinds_sql_constraints.sql
+	KindsSQLConstraints string
+	//go:embed kinds_sql_role.sql
+	KindsSQLRole string
 	//go:embed kinds_sql_settings.sql
 	KindsSQLSettings string
 	//go:embed kinds_sql_types.sql

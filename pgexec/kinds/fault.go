@@ -15,6 +15,7 @@ const (
 	codeTimeout    = "timeout"
 	codeConnection = "connection"
 	codeTooLarge   = "too_large"
+	codeNoSQL      = "no_sql"
 )
 
 // inputPath names the input as a whole in an error.

@@ -98,8 +98,10 @@ func exchangeFault(what string, err error) error {
 	var redirect *redirectError
 	var certificate *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &refused): // without the dialler's words around it
 		return permanent(codeAddressRefused, "%s: %w", what, refused)
+	case errors.Is(err, ErrAddressRefused):
+		return permanent(codeAddressRefused, "%s: %w", what, err)
 	case errors.As(err, &redirect):
 		return permanent(codeRedirect, "%s: %w", what, redirect)
 	case errors.As(err, &certificate):

@@ -149,6 +149,8 @@ func (e *refusedError) Error() string {
 		netip.AddrPortFrom(addr, e.to.Port()), of, e.class, addr, addr)
 }
 
+func (e *refusedError) Is(target error) bool { return target == ErrAddressRefused }
+
 // specialRange is a range of addresses that are not of the public internet.
 type specialRange struct {
 	prefix netip.Prefix

@@ -38,7 +38,9 @@ type Config struct {
 
 // Stock is the stock kinds of one process.
 type Stock struct {
-	http *httpKind
+	http        *httpKind
+	sql         *sqlKind // nil without a pool
+	sqlParallel int
 }
 
 // Add adds the kinds http, graph and, if cfg has a pool, sql. It returns an
@@ -59,9 +61,9 @@ func Add(k *pgexec.Kinds, cfg *Config) (*Stock, error) {
 	pgexec.AddKind(k, "graph", handleGraph, nil)
 	pgexec.AddKind(k, graphResultKind, handleGraphResult, nil)
 	if cfg.Pool != nil {
-		sql := &sqlKind{pool: cfg.Pool}
-		parallel := max(1, int(cfg.Pool.Config().MaxConns)/2)
-		pgexec.AddKind(k, "sql", sql.handle, &pgexec.KindOpts{MaxParallel: parallel})
+		s.sql = &sqlKind{pool: cfg.Pool}
+		s.sqlParallel = max(1, int(cfg.Pool.Config().MaxConns)/2)
+		pgexec.AddKind(k, "sql", s.sql.handle, &pgexec.KindOpts{MaxParallel: s.sqlParallel})
 	}
 	return s, nil
 }

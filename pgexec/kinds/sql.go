@@ -40,7 +40,13 @@ const (
 var errStatementTimeout = errors.New("timeout of the statement")
 
 func (k *sqlKind) handle(ctx context.Context, n *pgexec.Node, input json.RawMessage) (json.RawMessage, error) {
+	return k.node(ctx, n, input, "")
+}
+
+// node runs the statement of a node, with the rights of a role if it is not empty.
+func (k *sqlKind) node(ctx context.Context, n *pgexec.Node, input json.RawMessage, role string) (json.RawMessage, error) {
 	return k.run(ctx, input, n.IdempotencyKey(), func(ctx context.Context, in *sqlInput) (*sqlTx, error) {
+		in.role = role
 		if !in.write {
 			return k.begin(ctx, in)
 		}
@@ -122,7 +128,7 @@ func (k *sqlKind) transact(ctx context.Context, tx *sqlTx, in *sqlInput, idempot
 	if err != nil {
 		return nil, fmt.Errorf("set up transaction: %w", err)
 	}
-	out, err := k.execute(ctx, tx.Conn(), in)
+	out, err := k.executeAs(ctx, tx, in)
 	if err != nil || !in.write {
 		return out, err
 	}
@@ -130,6 +136,39 @@ func (k *sqlKind) transact(ctx context.Context, tx *sqlTx, in *sqlInput, idempot
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	return out, nil
+}
+
+// executeAs runs the statement as the input's role. Afterwards the transaction is
+// the runtime's own again, since the node's record is still to be written in it.
+func (k *sqlKind) executeAs(ctx context.Context, tx *sqlTx, in *sqlInput) (json.RawMessage, error) {
+	if in.role == "" {
+		return k.execute(ctx, tx.Conn(), in)
+	}
+	former, err := setRole(ctx, tx, in.role)
+	if err != nil {
+		return nil, err
+	}
+	out, err := k.execute(ctx, tx.Conn(), in)
+	if err != nil {
+		return nil, err
+	}
+	if in.write {
+		// What is deferred to the commit would run with the runtime's rights.
+		if _, err := tx.Exec(ctx, sql.KindsSQLConstraints); err != nil {
+			return nil, err
+		}
+	}
+	left, err := setRole(ctx, tx, former)
+	if err == nil && left != in.role {
+		err = badInput("sql: the statement changed its role from %s to %s; it may not", in.role, left)
+	}
+	return out, err
+}
+
+// setRole sets the role until the transaction ends, and returns the one before.
+func setRole(ctx context.Context, tx pgx.Tx, role string) (former string, err error) {
+	err = tx.QueryRow(ctx, sql.KindsSQLRole, role).Scan(&former, nil)
+	return former, err
 }
 
 func milliseconds(d time.Duration) string {

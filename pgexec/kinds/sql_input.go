@@ -24,6 +24,8 @@ type sqlInput struct {
 	write   bool
 	timeout time.Duration
 	maxRows int
+	// role is the one to run it as; empty for the connection's own.
+	role string
 }
 
 func parseSQLInput(raw json.RawMessage) (*sqlInput, error) {

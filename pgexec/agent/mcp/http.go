@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,7 @@ func (p *Pool) httpTransport(server Server, gone context.Context) (sdk.Transport
 	if err != nil {
 		return nil, err
 	}
-	client := *p.cfg.HTTPClient
+	client := *cmp.Or(server.HTTPClient, p.cfg.HTTPClient)
 	base := client.Transport
 	if base == nil {
 		base = http.DefaultTransport

@@ -80,12 +80,13 @@ func parseResult(raw json.RawMessage) (*Result, error) {
 	}
 	res := &Result{Structured: wire.Structured, IsError: wire.IsError}
 	for _, part := range wire.Content {
-		res.Parts = append(res.Parts, parsePart(part))
+		res.Parts = append(res.Parts, ParsePart(part))
 	}
 	return res, nil
 }
 
-func parsePart(raw json.RawMessage) Part {
+// ParsePart reads a piece of content, [Part.Raw].
+func ParsePart(raw json.RawMessage) Part {
 	var wire struct {
 		Type     string `json:"type"`
 		Text     string `json:"text"`

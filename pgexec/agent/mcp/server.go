@@ -26,6 +26,8 @@ type Server struct {
 	URL string
 	// Headers are sent to the host of URL and to no other, wherever it redirects to.
 	Headers map[string]string
+	// HTTPClient sends the requests to URL in place of the pool's, on sessions of its own.
+	HTTPClient *http.Client
 }
 
 // key tells apart servers that may not share a session.
@@ -34,7 +36,7 @@ func (s Server) key() string {
 		return "stdio " + s.Name
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "http %q %q", s.Name, s.URL)
+	fmt.Fprintf(&b, "http %p %q %q", s.HTTPClient, s.Name, s.URL)
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
 		fmt.Fprintf(&b, " %q %q", http.CanonicalHeaderKey(name), s.Headers[name])
 	}
