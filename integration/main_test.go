@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pgtest.RunChild(map[string]func(){"replica": replicaProcess, "random replica": randomReplicaProcess})
+	pgtest.RunChild(map[string]func(){"replica": replicaProcess, "random replica": randomReplicaProcess, "relay replica": relayProcess, "worker": workerProcess})
 	os.Exit(m.Run())
 }
