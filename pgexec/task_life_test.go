@@ -192,3 +192,22 @@ func TestTask_ManyAtOnce(t *testing.T) {
 	t.Logf("%.200s", out[0])
 	b.checkLog(id)
 }
+
+// Inputs and outputs that are too large for the log pass through tasks as they are.
+func TestTask_LargePayloads(t *testing.T) {
+	b := setup(t)
+	b.declare("transcribe")
+	b.replica(orchestra())
+	song := strings.Repeat("la ", 100_000)
+	id := b.start("transcribe", song)
+	task := b.take("transcribe", "w1", time.Minute)
+	if task.Input != `"`+song+`"` {
+		t.Errorf("the input has %d bytes, want %d", len(task.Input), len(song)+2)
+	}
+	output := `"` + strings.Repeat("do re mi ", 300_000) + `"`
+	b.complete(task.ID, "w1", output)
+	if run := b.succeed(id); string(run.Result) != output {
+		t.Errorf("the result has %d bytes, want %d", len(run.Result), len(output))
+	}
+	b.checkLog(id)
+}

@@ -75,12 +75,14 @@ func (r *Run) startChild(w *wait, input []byte) {
 		Priority:     r.claimed.Priority,
 		OnlyFind:     onlyFind,
 	}
-	// A large input takes the database its time: a second for each MiB is far more than that.
-	limit := statementTimeout + time.Duration(len(in.Input)>>20)*time.Second
-	r.inBackgroundFor(limit, func(ctx context.Context) event {
+	r.inBackgroundFor(timeFor(len(in.Input)), func(ctx context.Context) event {
 		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
 	})
 }
+
+// timeFor bounds a statement with an input of that size: a large one takes the database its time, of which a second
+// for each MiB is far more.
+func timeFor(size int) time.Duration { return statementTimeout + time.Duration(size>>20)*time.Second }
 
 // inBackground runs a statement outside of the owner goroutine; its event comes through the mailbox.
 func (r *Run) inBackground(f func(context.Context) event) { r.inBackgroundFor(statementTimeout, f) }

@@ -126,7 +126,9 @@ func (r *Run) startTasks() {
 
 func (r *Run) makeTasks(waits []*wait) {
 	params := wake.TasksParams{RunID: r.claimed.RunID, Owner: r.x.ReplicaID, Epoch: r.claimed.Epoch}
+	size := 0
 	for _, w := range waits {
+		size += len(w.task.input)
 		params.Tasks = append(params.Tasks, wake.Task{
 			NodeID:     string(w.node.ID),
 			Kind:       w.node.Kind,
@@ -135,7 +137,7 @@ func (r *Run) makeTasks(waits []*wait) {
 			AtMostOnce: neverTwice(w.node, w.task.kind),
 		})
 	}
-	r.inBackground(func(ctx context.Context) event {
+	r.inBackgroundFor(timeFor(size), func(ctx context.Context) event {
 		existing, err := wake.StartTasks(ctx, r.x.Pool, params)
 		if err == nil {
 			for _, t := range params.Tasks {
