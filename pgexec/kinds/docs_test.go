@@ -41,17 +41,20 @@ func TestDocs_ExamplesRun(t *testing.T) {
 	}
 }
 
-// The examples of docs/life.md give what their comments say.
-func TestDocs_LifeExamplesRun(t *testing.T) {
+// The examples of docs/life.md and docs/workers.md give what their comments say.
+func TestDocs_LifeExamplesRun(t *testing.T)    { checkExamples(t, "../../docs/life.md", 20) }
+func TestDocs_WorkersExamplesRun(t *testing.T) { checkExamples(t, "../../docs/workers.md", 12) }
+
+func checkExamples(t *testing.T, path string, least int) {
 	b := setup(t)
 	checked := 0
-	for _, block := range doctest.Blocks(t, "../../docs/life.md", "sql") {
+	for _, block := range doctest.Blocks(t, path, "sql") {
 		for _, s := range doctest.Statements(block) {
 			b.example(s)
 			checked += min(len(s.Want), 1)
 		}
 	}
-	if checked < 20 {
+	if checked < least {
 		t.Errorf("only %d examples say what they give", checked)
 	}
 }
