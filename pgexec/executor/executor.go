@@ -21,6 +21,9 @@
 //   - A run whose next nodes are of kinds this replica lacks goes to one that has
 //     them, whatever else it waits for: TestRolling_TwoBuildsWithDifferentKinds,
 //     TestRolling_MissingKindBesideOtherWaits, TestRolling_DrainDoesNotParkWhatOthersCanRun.
+//   - A node that programs outside do is recorded once, whoever dies meanwhile, and a
+//     worker that dies is no attempt (C17, C18): TestTask_LostLeases_C17_C18,
+//     TestTask_DrainAndTakeoverKeepIt, TestTasks_WorkersAndReplicasKilled.
 //
 // The package is internal to pgexec: no compatibility is promised.
 package executor

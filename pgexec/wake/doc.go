@@ -10,7 +10,8 @@
 // process that made the wake.
 //
 // It also has what an owner does about the world outside of a run: it reads
-// what has reached the run, parks a run that only waits, and starts child runs.
+// what has reached the run, parks a run that only waits, starts child
+// runs, and makes the tasks that programs outside do.
 //
 // This package is not covered by the compatibility promise of package pgexec.
 //
@@ -36,5 +37,10 @@
 //   - C41, a request that goes down a tree misses no child that is being started:
 //     TestStartChild_NoneIsMissedByCancelAndPause_C41.
 //   - Whatever happens to the runs of a tree at once, nobody deadlocks: TestTree_NobodyDeadlocks.
+//   - G4, the end of a task is seen by the run's owner or wakes the run: TestPark_NoTasksEndIsLost.
+//   - A task is taken by one worker at a time, and ended by the one that took it
+//     last: TestTake_NoTaskTwice, TestTask_CompletionRacesTakeover; a run that has ended
+//     has none: TestTask_NoneIsLeftByAnEnd.
+//   - However many tasks wait, to take one costs the same: TestTask_ManyWaitingAreNoLoad.
 //   - Parked runs are no load: TestParked_HundredThousandAreNoLoad.
 package wake
