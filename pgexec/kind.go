@@ -1,13 +1,18 @@
 package pgexec
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/executor"
+	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/throttle"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -36,6 +41,55 @@ type KindOpts struct {
 	// MaxParallel bounds the nodes of this kind in flight on one replica.
 	// Defaults to no bound but the replica's own.
 	MaxParallel int
+	// FleetLimit bounds the nodes of this kind in the whole fleet. Defaults to no bound. A row of
+	// pgexec.kind_limits for the kind replaces it.
+	FleetLimit *FleetLimit
+}
+
+// FleetLimit bounds nodes of a kind on all replicas together. A node that may
+// not start waits, without a goroutine; its run parks if nothing else is in
+// flight, and is woken in its turn. Where replicas declare different limits for
+// a kind, that of the one that started last holds for all of them.
+type FleetLimit struct {
+	// MaxInFlight bounds the nodes in flight at once, up to 10,000. Defaults to no bound.
+	// A node in flight on a replica that dies or freezes counts until that replica is found dead.
+	MaxInFlight int
+	// Rate is how many nodes may start in each Per, after a Burst. Rate defaults to no bound, Per to one second,
+	// Burst to 1. Starts within a tenth of a second are not told apart.
+	Rate  int
+	Per   time.Duration
+	Burst int
+	// KeyPointer is a JSON pointer into the node's input, such as "/tenant". The limits are then those
+	// of each value found there. Defaults to one limit for the kind.
+	KeyPointer string
+}
+
+func (l *FleetLimit) erase() (*throttle.Limit, error) {
+	if l == nil {
+		return nil, nil
+	}
+	limit := throttle.Limit{
+		MaxInFlight: throttle.NoBound,
+		Rate:        l.Rate,
+		Per:         cmp.Or(l.Per, time.Second),
+		Burst:       max(l.Burst, 1),
+		KeyPointer:  l.KeyPointer,
+	}
+	if l.MaxInFlight > 0 {
+		limit.MaxInFlight = l.MaxInFlight
+	}
+	switch {
+	case l.MaxInFlight == 0 && l.Rate == 0:
+		return nil, errors.New("FleetLimit has neither MaxInFlight nor Rate")
+	case l.MaxInFlight < 0 || l.MaxInFlight > 10_000 || l.Rate < 0 || l.Rate > math.MaxInt32 || l.Burst < 0 || l.Burst > 1_000_000:
+		return nil, fmt.Errorf("FleetLimit %+v is out of range", *l)
+	case limit.Per < time.Millisecond || limit.Per > 31*24*time.Hour:
+		return nil, fmt.Errorf("FleetLimit.Per is %v: it must be between a millisecond and 31 days", l.Per)
+	}
+	if _, err := graph.ParseRef("n#" + l.KeyPointer); err != nil {
+		return nil, fmt.Errorf("FleetLimit.KeyPointer %q is no JSON pointer", l.KeyPointer)
+	}
+	return &limit, nil
 }
 
 // UnknownOutcome is the policy for a node that must not simply run again after
@@ -102,6 +156,7 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 		opts = &KindOpts{}
 	}
 	retry := opts.Retry.withDefaults()
+	limit, err := opts.FleetLimit.erase()
 	switch {
 	case name == "" || len(name) > 128:
 		panic(fmt.Sprintf("pgexec: kind name %q must have 1 to 128 bytes", name))
@@ -117,6 +172,8 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 		panic(fmt.Sprintf("pgexec: kind %q: AtMostOnce %d is not known", name, opts.AtMostOnce))
 	case opts.Timeout < 0 || opts.MaxParallel < 0:
 		panic(fmt.Sprintf("pgexec: kind %q: Timeout and MaxParallel must not be negative", name))
+	case err != nil:
+		panic(fmt.Sprintf("pgexec: kind %q: %v", name, err))
 	}
 	k.byName[name] = &executor.Kind{
 		Name:        name,
@@ -125,5 +182,6 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 		Timeout:     opts.Timeout,
 		AtMostOnce:  pb.UnknownOutcome(opts.AtMostOnce),
 		MaxParallel: opts.MaxParallel,
+		Limit:       limit,
 	}
 }

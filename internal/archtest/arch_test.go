@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver", "internal/doctest", "pgexec/agent/fakemodel"},
 	{"pgexec/graph", "internal/pgtest", "internal/pgserver/bindir"},
 	{"pgexec/runlog", "pgexec/blob"},
-	{"pgexec/ownership", "pgexec/wake", "pgexec/feed"},
+	{"pgexec/ownership", "pgexec/wake", "pgexec/feed", "pgexec/throttle"},
 	{"pgexec/executor"},
 	{"pgexec/runtime"},
 	{"pgexec"},

@@ -21,6 +21,8 @@ type attempt struct {
 	kind    *Kind
 	result  *Result
 	failure *Failure
+	// place is the node's under a fleet-wide limit; nil if it has none.
+	place *place
 	// tx is to commit with the record; nil if the handler asked for none or failed.
 	tx       pgx.Tx
 	started  time.Time
@@ -31,13 +33,14 @@ type attempt struct {
 }
 
 // attempt runs in the node's own goroutine.
-func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budget Budget) {
-	a := &attempt{node: n, kind: kind}
+func (r *Run) attempt(launchCtx context.Context, a *attempt, budget Budget) {
+	n, kind := a.node, a.kind
 	defer func() {
 		if !r.mail.put(event{attempt: a}) {
 			rollback(a.tx) // the run went on without this handler
 		}
 	}()
+	defer a.place.release()
 	if err := r.x.acquire(launchCtx, n.Kind); err != nil {
 		a.aborted = true
 		return
@@ -47,6 +50,7 @@ func (r *Run) attempt(launchCtx context.Context, n *graph.Node, kind *Kind, budg
 		a.aborted = true
 		return
 	}
+	a.place.use()
 	ctx, cancel := r.ctx, context.CancelFunc(func() {})
 	if timeout := timeoutOf(n, kind); timeout > 0 {
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)

@@ -24,6 +24,9 @@
 //   - A node that programs outside do is recorded once, whoever dies meanwhile, and a
 //     worker that dies is no attempt (C17, C18): TestTask_LostLeases_C17_C18,
 //     TestTask_DrainAndTakeoverKeepIt, TestTasks_WorkersAndReplicasKilled.
+//   - A node that a fleet-wide limit holds has no goroutine; its run parks and is woken in its
+//     turn: TestFleetLimit_ParkedRunsGoOn. Each place is given back whatever happens to the
+//     run: TestFleetLimit_PlacesComeBack.
 //
 // The package is internal to pgexec: no compatibility is promised.
 package executor
@@ -38,6 +41,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/throttle"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -45,6 +49,7 @@ import (
 type Config struct {
 	Pool      *pgxpool.Pool
 	Writer    *runlog.Writer
+	Throttle  *throttle.Throttle
 	ReplicaID runlog.ReplicaID
 	Kinds     map[string]*Kind
 	// Tasks knows the kinds that programs outside do.

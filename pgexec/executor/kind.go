@@ -10,6 +10,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/throttle"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -29,6 +30,8 @@ type Kind struct {
 	MaxParallel int
 	// external: programs outside do it, and there is no handler.
 	external bool
+	// Limit is what this program declares for the whole fleet; nil for nothing.
+	Limit *throttle.Limit
 }
 
 // RetryPolicy says how often and when a failed attempt is made again.

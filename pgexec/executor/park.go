@@ -38,7 +38,7 @@ func (r *Run) idle() (end ending, ok bool) {
 // lingered parks the run if it still only waits, and not for a near time.
 func (r *Run) lingered() {
 	r.linger = nil
-	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.foreign) > 0 || len(r.waits)+len(r.timers) == 0 {
+	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.foreign) > 0 || len(r.waits)+len(r.timers)+len(r.held) == 0 {
 		return
 	}
 	if len(r.queue) > 0 && !r.awaitsTasks() { // with them, a limit holds what is queued
@@ -50,6 +50,11 @@ func (r *Run) lingered() {
 	if r.parked = r.park(); !r.parked {
 		r.look()
 	}
+}
+
+// onlyWaits reports that there is something to wait for and nothing to start.
+func (r *Run) onlyWaits() bool {
+	return len(r.queue) == 0 && len(r.waits)+len(r.timers)+len(r.held) > 0
 }
 
 // park gives up ownership if nothing has reached the run since the last look. It
@@ -72,6 +77,7 @@ func (r *Run) park() bool {
 		Epoch:  r.claimed.Epoch,
 		Inbox:  r.seen(),
 		DueUs:  r.nextDueUs(),
+		Held:   r.lines(),
 		Reason: r.waitReason(),
 	})
 	switch {
@@ -111,6 +117,9 @@ func (r *Run) waitReason() string {
 	}
 	for _, n := range slices.SortedFunc(maps.Keys(r.timers), byID) {
 		parts = append(parts, fmt.Sprintf("%s is tried again at %s", n.ID, utc(n.NotBefore)))
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(r.held), byID) {
+		parts = append(parts, fmt.Sprintf("%s waits for %s", n.ID, r.heldBy(r.held[n])))
 	}
 	if len(parts) > most {
 		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))

@@ -53,9 +53,11 @@ type Run struct {
 
 	queue       []*graph.Node // ready, not started
 	foreign     []*graph.Node // ready, of kinds this replica does not have
+	crowd       []*graph.Node // ready, yet to get in line for a fleet-wide limit
 	timers      map[*graph.Node]*time.Timer
 	waits       map[*graph.Node]*wait
-	marks       map[*graph.Node]*mark // of at-most-once nodes, on the way to the log
+	marks       map[*graph.Node]*mark  // of at-most-once nodes, on the way to the log
+	held        map[*graph.Node]*place // by a fleet-wide limit
 	inFlight    int
 	children    int // waits for child runs and tasks that are started, or about to be
 	unconfirmed int // records sent to the log whose commit is not known yet
@@ -98,6 +100,8 @@ type event struct {
 	asked    bool        // the declared kinds were read
 	moved    *moved      // a wait's input or output was read from a blob, or kept
 	mark     *mark       // an at-most-once node is about to start
+	keyed    *place      // the key of a node's fleet-wide limit is known
+	placed   *place      // a fleet-wide limit lets a node start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
 	err      error       // with appended, inbox, childOf, tasks, moved
@@ -115,6 +119,7 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 		timers:  make(map[*graph.Node]*time.Timer),
 		waits:   make(map[*graph.Node]*wait),
 		marks:   make(map[*graph.Node]*mark),
+		held:    make(map[*graph.Node]*place),
 		taken:   make(map[int64]bool),
 		limits:  claimed.Limits,
 	}
@@ -141,6 +146,7 @@ func (r *Run) drive(claimCtx, workCtx context.Context) ending {
 	r.launchCtx, r.stopLaunch = context.WithCancel(r.ctx)
 	defer func() { r.stopLaunch() }()
 	defer r.stopTimers()
+	defer r.leaveLines()
 
 	if end, ok := r.rehydrate(workCtx); !ok {
 		return end
@@ -234,6 +240,11 @@ func (r *Run) handle(e event) {
 		r.movedOver(e.moved, e.err)
 	case e.mark != nil:
 		r.appendMark(e.mark)
+	case e.keyed != nil:
+		r.busy--
+		r.keyRead(e.keyed, e.err)
+	case e.placed != nil:
+		r.placed(e.placed)
 	case e.poke != nil:
 		r.poked(*e.poke)
 	case e.linger:
@@ -328,29 +339,38 @@ func (r *Run) backoffLeft(n *graph.Node) time.Duration {
 }
 
 // launch starts every queued node that the run's own limits allow, and names
-// the limit that it met. A run that is to stop starts nothing more.
+// the limit that it met. A run that is to stop starts nothing more. Nodes of a kind
+// with a fleet-wide limit get in line for it, no more than could start at once, and keep nothing else from it.
 func (r *Run) launch() (limit string) {
-	if len(r.queue) == 0 || r.stopping() {
+	if r.queued() == 0 || r.stopping() {
 		return ""
 	}
-	var held []*graph.Node
-	for i, n := range r.queue {
-		if r.inFlight >= r.maxParallel() {
-			held = append(held, r.queue[i:]...)
-			break
-		}
-		if limit == "" {
-			limit = r.limitReached()
-		}
-		if limit != "" && !n.OwnLimits {
-			held = append(held, n)
-			continue
-		}
-		r.launchNode(n)
-	}
-	r.queue = held
+	r.queue = r.admit(r.queue, &limit, func() bool { return r.inFlight < r.maxParallel() }, r.launchNode)
+	r.crowd = r.admit(r.crowd, &limit, func() bool { return r.inFlight+len(r.held) < r.maxParallel() }, r.hold)
 	r.startTasks()
 	return limit
+}
+
+// admit starts those of some nodes, in their order and while there is room, that
+// the run's own limits let start, and returns the others.
+func (r *Run) admit(nodes []*graph.Node, limit *string, room func() bool, start func(*graph.Node)) []*graph.Node {
+	var kept []*graph.Node
+	for len(nodes) > 0 && room() {
+		n := nodes[0]
+		nodes = nodes[1:]
+		if *limit == "" {
+			*limit = r.limitReached()
+		}
+		if *limit != "" && !n.OwnLimits {
+			kept = append(kept, n)
+			continue
+		}
+		start(n)
+	}
+	if kept == nil {
+		return nodes
+	}
+	return append(kept, nodes...)
 }
 
 func (r *Run) launchNode(n *graph.Node) {
@@ -361,12 +381,22 @@ func (r *Run) launchNode(n *graph.Node) {
 		r.miss(n)
 	case kind.external:
 		r.beginTask(n, kind)
+	case r.limited(n):
+		r.crowd = append(r.crowd, n)
 	default:
-		budget := r.budget()
-		r.inFlight++
-		go r.attempt(r.launchCtx, n, kind, budget)
+		r.start(&attempt{node: n, kind: kind})
 	}
 }
+
+// start makes an attempt in a goroutine of its own.
+func (r *Run) start(a *attempt) {
+	budget := r.budget()
+	r.inFlight++
+	go r.attempt(r.launchCtx, a, budget)
+}
+
+// queued is the number of nodes that wait for nothing but the run's own limits.
+func (r *Run) queued() int { return len(r.queue) + len(r.crowd) }
 
 func (r *Run) maxParallel() int {
 	if r.limits.MaxParallel > 0 {
@@ -405,14 +435,14 @@ func (r *Run) verdict(limit string) (end ending, ok bool) {
 	case r.g.PauseReason() != "":
 		r.reason = r.g.PauseReason()
 		return endPaused, true
-	case len(r.queue) > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
+	case r.queued() > 0 && limit != "" && r.busy > 0 && !r.draining: // perhaps a child has ended, which is to be recorded
 		return 0, false
-	case len(r.queue) > 0 && limit != "" && r.awaitsTasks(): // in flight, and recorded before the pause
+	case r.queued() > 0 && limit != "" && r.awaitsTasks(): // in flight, and recorded before the pause
 		return r.idle()
-	case len(r.queue) > 0 && limit != "": // the same look at the clock that kept them from starting
+	case r.queued() > 0 && limit != "": // the same look at the clock that kept them from starting
 		r.reason = limit
 		return endPaused, true
-	case len(r.queue) == 0 && len(r.waits)+len(r.timers) > 0:
+	case r.onlyWaits():
 		return r.idle()
 	case len(r.foreign) > 0 && r.asking && !r.draining: // perhaps programs outside do them
 		return 0, false

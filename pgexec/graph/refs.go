@@ -116,6 +116,19 @@ func Resolve(template []byte, lookup func(NodeID) ([]byte, bool)) ([]byte, error
 	return append(out, template[copied:]...), nil
 }
 
+// At returns the value that a JSON pointer (RFC 6901) leads to in a document;
+// nil where it leads nowhere, or where the document is not JSON.
+func At(doc []byte, pointer string) []byte {
+	if !json.Valid(doc) {
+		return nil
+	}
+	value, err := Ref{Pointer: pointer}.find(newDocument(doc))
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
 func (r Ref) fault(format string, args ...any) error {
 	return &RefError{Ref: r.String(), Fault: fmt.Sprintf(format, args...)}
 }

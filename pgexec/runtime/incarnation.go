@@ -10,6 +10,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/feed"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/throttle"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -33,6 +34,7 @@ type incarnation struct {
 	writer   *runlog.Writer
 	notifier *feed.Notifier
 	tasks    *wake.Tasks
+	throttle *throttle.Throttle
 	exec     *executor.Executor
 	claims   *claimLoop
 
@@ -58,9 +60,17 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		Logger:        log,
 	})
 	inc.tasks = wake.NewTasks(cfg.Pool, log)
+	inc.throttle = throttle.New(throttle.Config{
+		Pool:      cfg.Pool,
+		ReplicaID: session.ID(),
+		Declared:  declaredLimits(cfg.Kinds),
+		CapFunc:   func(kind string) int { return maxParallel(cfg.Kinds, kind) },
+		Logger:    log,
+	})
 	inc.exec = executor.New(executor.Config{
 		Pool:              cfg.Pool,
 		Writer:            inc.writer,
+		Throttle:          inc.throttle,
 		ReplicaID:         session.ID(),
 		Kinds:             cfg.Kinds,
 		Tasks:             inc.tasks,
@@ -76,6 +86,23 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 	inc.claims = newClaimLoop(inc)
 	rt.hotSet.Store(inc.claims.hot)
 	return inc
+}
+
+func declaredLimits(kinds map[string]*executor.Kind) map[string]throttle.Limit {
+	declared := make(map[string]throttle.Limit)
+	for name, k := range kinds {
+		if k.Limit != nil {
+			declared[name] = *k.Limit
+		}
+	}
+	return declared
+}
+
+func maxParallel(kinds map[string]*executor.Kind, kind string) int {
+	if k := kinds[kind]; k != nil {
+		return k.MaxParallel
+	}
+	return 0
 }
 
 // serve runs the loops until ctx is done (drain) or the session is lost.
@@ -101,6 +128,9 @@ func (inc *incarnation) serve(ctx context.Context) {
 		MaxParallel: maxWakes,
 		Logger:      inc.log,
 	})
+	if err == nil {
+		err = inc.throttle.Start(ctx) // before anything can be claimed
+	}
 	if err == nil {
 		err = waker.Start(ctx)
 	}
@@ -143,6 +173,7 @@ func (inc *incarnation) abandon(waker *wake.Waker) {
 	inc.stopWaker(waker)
 	inc.background.Wait()
 	inc.runs.Wait()
+	inc.throttle.Stop()
 	inc.notifier.Stop()
 	inc.closeSession()
 }
@@ -174,6 +205,7 @@ func (inc *incarnation) drain(waker *wake.Waker) {
 	inc.stopWaker(waker)
 	inc.background.Wait()
 	inc.runs.Wait()
+	inc.throttle.Stop()
 	inc.writer.Close()
 	inc.notifier.Stop()
 	inc.closeSession()

@@ -21,8 +21,16 @@ type ParkParams struct {
 	// DueUs is the time, in microseconds since 1970 on the database's clock, at
 	// which the run is due whatever else happens; 0 for never.
 	DueUs int64
+	// Held are the fleet-wide limits that hold nodes of the run, which is woken when one of them lets it go on.
+	Held []Held
 	// Reason is what psql shows of the wait.
 	Reason string
+}
+
+// Held is a fleet-wide limit that holds a run, and since when: of the runs that wait for it the first is woken first.
+type Held struct {
+	Kind, Key string
+	Since     time.Time
 }
 
 // Park gives up a run that only waits: nobody owns it until its time comes or
@@ -37,8 +45,12 @@ func Park(ctx context.Context, pool *pgxpool.Pool, p ParkParams) (parked bool, e
 		t := time.UnixMicro(p.DueUs)
 		due = &t
 	}
+	kinds, keys, sinces := []string{}, []string{}, []time.Time{}
+	for _, h := range p.Held {
+		kinds, keys, sinces = append(kinds, h.Kind), append(keys, h.Key), append(sinces, h.Since)
+	}
 	answer, err := one[struct{ Parked, Ours bool }](ctx, pool, sql.LifePark,
-		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason))
+		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason), kinds, keys, sinces)
 	if err == nil && !answer.Parked && !answer.Ours {
 		err = runlog.ErrFenced
 	}

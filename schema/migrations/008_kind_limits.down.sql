@@ -1,1 +1,9 @@
-select; -- filled by its change
+drop view pgexec.limit_overview;
+drop function pgexec.wake_held(text, text, integer);
+drop table pgexec.kind_queue;
+drop table pgexec.kind_rates;
+drop table pgexec.kind_demand;
+drop table pgexec.kind_slots;
+drop view pgexec.limits_in_force;
+drop table pgexec.declared_limits;
+drop table pgexec.kind_limits;
