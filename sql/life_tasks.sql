@@ -1,14 +1,23 @@
 -- Makes the tasks of nodes $4 of run $1, each with its attempt $6; one that is there for that attempt stays as it is, however far it has come (G4). Under the run's row lock (key share), and only while the run is the owner's and nobody wants it paused or cancelled: a run that ends or pauses locks its row first and then sees the tasks, or makes this one refuse. No lock of the run's is waited for.
 with run as materialized (
-  select r.run_id, r.priority, r.wanted
+  select r.run_id, r.priority, r.wanted, r.has_tasks
   from pgexec.runs r
   where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint
   for key share of r skip locked
+), marked as (
+  -- The row is changed once in the run's life.
+  update pgexec.runs r set has_tasks = true
+  where r.run_id in (
+    select m.run_id from pgexec.runs m
+    where m.run_id in (select run.run_id from run where not run.has_tasks)
+    for no key update skip locked)
+  returning r.run_id
+), asked as materialized (
+  select r.run_id, r.priority from run r where r.wanted is null and (r.has_tasks or r.run_id in (select m.run_id from marked m))
 ), made as (
   insert into pgexec.tasks (run_id, node_id, kind, attempt, input, at_most_once, priority)
   select r.run_id, n.node_id, n.kind, n.attempt, pgexec.utf8_lossy(n.input)::json, n.at_most_once, r.priority
-  from run r, unnest($4::text[], $5::text[], $6::integer[], $7::bytea[], $8::boolean[]) as n (node_id, kind, attempt, input, at_most_once)
-  where r.wanted is null
+  from asked r, unnest($4::text[], $5::text[], $6::integer[], $7::bytea[], $8::boolean[]) as n (node_id, kind, attempt, input, at_most_once)
   on conflict (run_id, node_id) do update
   set task_id = default, kind = excluded.kind, attempt = excluded.attempt, input = excluded.input, at_most_once = excluded.at_most_once,
     priority = excluded.priority, state = 'waiting', created_at = clock_timestamp(), worker = null, taken_at = null, lease_until = null,
@@ -17,6 +26,6 @@ with run as materialized (
   returning kind
 )
 select (select count(*) from made)::integer as made,
-  exists (select from run r where r.wanted is null) as asked,
+  exists (select from asked) as asked,
   exists (select from run r where r.wanted is not null) as refused,
   exists (select from pgexec.runs r where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint) as ours

@@ -38,7 +38,7 @@ func withTasks(b *bundle, n int) []runlog.RunID {
 	b.t.Helper()
 	b.exec(`select pgexec.declare_kind('t')`)
 	ids := b.ownMany(n)
-	b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1, wake_job = null where run_id = any ($1)`, ids)
+	b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1, wake_job = null, has_tasks = true where run_id = any ($1)`, ids)
 	b.exec(`insert into pgexec.tasks (run_id, node_id, kind, attempt, input, priority, at_most_once)
 		select run_id, 'wait', 't', 1, '1', priority, false from pgexec.runs where run_id = any ($1)`, ids)
 	return ids

@@ -12,4 +12,5 @@ drop trigger runs_after_stop on pgexec.runs;
 drop function pgexec.runs_after_stop();
 drop function pgexec.declare_kind(text, integer, interval, interval, integer);
 drop table pgexec.tasks;
+alter table pgexec.runs drop column has_tasks;
 drop table pgexec.task_kinds;

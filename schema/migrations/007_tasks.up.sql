@@ -16,6 +16,9 @@ create table pgexec.task_kinds (
   max_lost_leases integer not null default 5 check (max_lost_leases > 0)
 );
 
+-- Whether programs outside have ever got a task of the run: whoever ends one that had none has nothing to do for them.
+alter table pgexec.runs add column has_tasks boolean not null default false;
+
 -- One row a node that programs outside are to do, and that is not yet recorded.
 create table pgexec.tasks (
   -- Another one for each attempt.
@@ -84,7 +87,7 @@ begin
 end
 $$;
 create trigger runs_after_stop after update of status on pgexec.runs
-  for each row when (new.status in ('paused', 'succeeded', 'failed', 'cancelled') and old.status <> new.status)
+  for each row when (new.has_tasks and new.status in ('paused', 'succeeded', 'failed', 'cancelled') and old.status <> new.status)
   execute function pgexec.runs_after_stop();
 
 -- A run may be parked until its tasks have ended, with nodes that a limit holds: a higher limit wakes it.
@@ -93,14 +96,12 @@ language plpgsql security definer
 set search_path = ''
 as $$
 begin
-  if exists (select from pgexec.tasks t where t.run_id = new.run_id) then
-    perform pgexec.wake_runs(array[new.run_id]);
-  end if;
+  perform pgexec.wake_runs(array[new.run_id]);
   return null;
 end
 $$;
 create trigger runs_after_limit after update of max_tokens, max_cost_usd, max_nodes, max_wall_ms, deadline on pgexec.runs
-  for each row when (new.status = 'parked')
+  for each row when (new.has_tasks and new.status = 'parked')
   execute function pgexec.runs_after_limit();
 
 -- Tells runs, whose rows the caller has locked, that tasks of theirs have ended.
