@@ -223,16 +223,19 @@ func query[T any](b *bundle, statement string, args ...any) T {
 // parked waits until the run waits for somebody.
 func (b *bundle) parked(id pgexec.RunID) {
 	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		switch run, err := b.client.Get(b.t.Context(), id); {
-		case err != nil:
-			b.t.Fatal(err)
-		case run.Status == pgexec.RunParked:
-			return
-		case run.Status.Final() || time.Now().After(deadline):
-			b.t.Fatalf("the run is %s: %s", run.Status, run.Error)
+	b.eventually(`select status = 'parked' from pgexec.runs where run_id = $1`, id)
+}
+
+// eventually waits until a question about the database is answered with true.
+func (b *bundle) eventually(question string, args ...any) {
+	b.t.Helper()
+	deadline := time.After(time.Minute)
+	for !query[bool](b, question, args...) {
+		select {
+		case <-deadline:
+			b.t.Fatalf("not within a minute: %s", question)
+		case <-time.After(20 * time.Millisecond):
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
