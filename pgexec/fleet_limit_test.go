@@ -241,13 +241,10 @@ func TestFleetLimit_Rate(t *testing.T) {
 	}
 	receive(t, "start", began)
 	receive(t, "start", began)
-	b.eventually(`select count(*) = 1 from pgexec.runs where status = 'parked' and reason like '%waits for the rate of kind work: nothing starts until 2%'`)
+	b.eventually(`select count(*) = 1 from pgexec.runs where status = 'parked' and reason like '%waits for the rate of kind work%'`)
 	b.eventually(`select next_start > now() + interval '29 minutes' from pgexec.limit_overview where kind = 'work'`)
-	// The table wins, and is seen at once.
+	// The table wins, and what was started at the lower rate holds nothing up.
 	if _, err := b.pool.Exec(b.ctx, `insert into pgexec.kind_limits (kind, rate) values ('work', 1000)`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.pool.Exec(b.ctx, `delete from pgexec.kind_rates`); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {

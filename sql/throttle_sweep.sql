@@ -6,9 +6,9 @@ with queued as materialized (
     least(q.n, 500,
       l.max_in_flight - (select count(*) from pgexec.kind_slots s where s.kind = q.kind and s.key = q.key),
       -- What the rate lets start within a second.
-      case when l.rate is not null then floor(greatest(l.burst, 1) - (
-        extract(epoch from coalesce((select greatest(b.free_at - clock_timestamp(), '0') from pgexec.kind_rates b
-          where b.kind = q.kind and b.key = q.key), '0')) - 1) / (extract(epoch from l.per) / l.rate)) end
+      case when l.rate is not null then floor(l.burst - (
+        least(coalesce((select extract(epoch from greatest(b.free_at - clock_timestamp(), '0')) from pgexec.kind_rates b
+          where b.kind = q.kind and b.key = q.key), 0), l.burst * extract(epoch from l.per) / l.rate) - 1) * l.rate / extract(epoch from l.per)) end
     ) - coalesce((
       select sum(d.waiting) from pgexec.kind_demand d
       where l.kind is not null and d.kind = q.kind and d.key = q.key and d.seen_at > clock_timestamp() - interval '1 second'), 0) as n

@@ -71,7 +71,8 @@ with asked as materialized (
   for update of b skip locked
 ), priced as materialized (
   select a.place, a.kind, a.key, a.now, a.token_us, a.burst, m.place is not null as locked, b.kind is not null as known,
-    greatest(extract(epoch from coalesce(m.free_at, b.free_at, a.now) - a.now)::float8 * 1000000, 0) as debt_us,
+    -- A debt made at a lower rate is no more than a burst at this one.
+    least(greatest(extract(epoch from coalesce(m.free_at, b.free_at, a.now) - a.now)::float8 * 1000000, 0), a.burst * a.token_us) as debt_us,
     a.tokens
   from asked a
   left join pgexec.kind_rates b on b.kind = a.kind and b.key = a.key

@@ -22,7 +22,7 @@ type place struct {
 // heldBy says for people what a node in line waits for.
 func (r *Run) heldBy(p *place) string {
 	what, until := "a slot", p.ticket.Until()
-	if until > 0 {
+	if limit, _ := r.x.Throttle.Limit(p.id.Kind); until > 0 || limit.MaxInFlight == throttle.NoBound {
 		what = "the rate"
 	}
 	what += " of kind " + p.id.Kind

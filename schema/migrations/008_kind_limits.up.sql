@@ -139,7 +139,7 @@ select
   case when l.rate is not null then l.per end as per,
   case when l.rate is not null then l.burst end as burst,
   -- When the rate lets the next node start; null when that is now.
-  (select b.free_at - (l.burst - 1) * (l.per / l.rate) from pgexec.kind_rates b
+  (select least(b.free_at - (l.burst - 1) * (l.per / l.rate), clock_timestamp() + l.per / l.rate) from pgexec.kind_rates b
    where b.kind = l.kind and b.key = k.key and b.free_at - (l.burst - 1) * (l.per / l.rate) > clock_timestamp()) as next_start,
   nullif(l.key_pointer, '') as key_pointer,
   -- The replica whose program declares it; null for one of pgexec.kind_limits.
