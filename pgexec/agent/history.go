@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/pgexec/agent/definition"
+	"github.com/pgexec/runtime/pgexec/agent/llm"
+	"github.com/pgexec/runtime/sql"
+)
+
+// saved is a message of a former run, as the root of the one that continues it
+// keeps it. Bytes of images are in blobs.
+type saved struct {
+	Role    llm.Role           `json:"role"`
+	Parts   definition.Content `json:"parts,omitempty"`
+	Raw     json.RawMessage    `json:"raw,omitempty"`
+	CallID  string             `json:"call_id,omitempty"`
+	Name    string             `json:"name,omitempty"`
+	IsError bool               `json:"is_error,omitempty"`
+}
+
+// history is the conversation of a run that has ended, for an agent of maybe
+// another provider.
+func (a *Agents) history(ctx context.Context, n *pgexec.Node, def *definition.Definition, run string) ([]saved, error) {
+	id, err := a.former(ctx, n, run)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := n.NodesOf(ctx, a.cfg.Pool, id)
+	if err != nil {
+		return nil, fmt.Errorf("continue run %s: %w", id, err)
+	}
+	s := &scene{n: n}
+	turns := 0
+	for nodes[turnID(turns+1)] != nil && nodes[turnID(turns+1)].Status() == pgexec.StatusSucceeded {
+		turns++
+	}
+	if err := s.read(ctx, nodes, turns); err != nil {
+		return nil, fmt.Errorf("continue run %s: %w", id, err)
+	}
+	var list []saved
+	for _, m := range conversation(&s.open, s.past) {
+		kept, err := save(ctx, n, &m)
+		if err == nil && m.Role == llm.RoleAssistant && s.def.Provider != def.Provider {
+			kept.Raw, err = translate(llm.Provider(s.def.Provider), llm.Provider(def.Provider), m.Raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("continue run %s: %w", id, err)
+		}
+		list = append(list, *kept)
+	}
+	return list, nil
+}
+
+// former checks that a run may be continued by this one: it has ended, and the same role made it.
+func (a *Agents) former(ctx context.Context, n *pgexec.Node, run string) (id pgexec.RunID, err error) {
+	var status, kind string
+	err = a.cfg.Pool.QueryRow(ctx, sql.AgentFormer, run, n.RunID()).Scan(&id, &kind, &status)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		err = fmt.Errorf("continue: there is no run %s of this role", run)
+	case err != nil:
+		return id, fmt.Errorf("read run %s: %w", run, err)
+	case kind != kindAgent:
+		err = fmt.Errorf("continue: run %s is of kind %q, want one of kind %q", run, kind, kindAgent)
+	case !pgexec.RunStatus(status).Final():
+		err = fmt.Errorf("continue: run %s is %s; it must have ended", run, status)
+	}
+	return id, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
+}
+
+// translate writes an assistant's message as another provider has it. What it
+// thought is lost, which nobody else can read.
+func translate(from, to llm.Provider, raw json.RawMessage) (json.RawMessage, error) {
+	text, calls, err := llm.ParseAssistant(from, raw)
+	if err != nil {
+		return nil, err
+	}
+	return llm.AssistantMessage(to, text, calls)
+}
+
+func save(ctx context.Context, n *pgexec.Node, m *llm.Message) (*saved, error) {
+	s := &saved{Role: m.Role, Raw: m.Raw, CallID: m.CallID, Name: m.Name, IsError: m.IsError}
+	for _, p := range m.Parts {
+		switch image := p.Image; {
+		case image == nil:
+			s.Parts = append(s.Parts, definition.Part{Text: p.Text})
+		case image.URL != "":
+			s.Parts = append(s.Parts, definition.Part{Image: &definition.Image{URL: image.URL}})
+		default:
+			ref, err := n.PutBlob(ctx, image.MediaType, bytes.NewReader(image.Data))
+			if err != nil {
+				return nil, err
+			}
+			fields, err := blobFields(ref)
+			if err != nil {
+				return nil, err
+			}
+			s.Parts = append(s.Parts, definition.Part{Image: &definition.Image{Blob: fields}})
+		}
+	}
+	return s, nil
+}
+
+// restore is the reverse of save.
+func (s *scene) restore(ctx context.Context, list []saved) ([]llm.Message, error) {
+	var messages []llm.Message
+	for _, m := range list {
+		parts, err := partsOf(ctx, s.n, m.Parts)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, llm.Message{Role: m.Role, Parts: parts, Raw: m.Raw, CallID: m.CallID, Name: m.Name, IsError: m.IsError})
+	}
+	return messages, nil
+}

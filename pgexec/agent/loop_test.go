@@ -1,0 +1,43 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/pgexec/runtime/pgexec"
+)
+
+// addEcho adds a kind that returns its input.
+func addEcho(k *pgexec.Kinds) {
+	pgexec.AddKind(k, "echo", func(_ context.Context, _ *pgexec.Node, in json.RawMessage) (json.RawMessage, error) {
+		return in, nil
+	}, nil)
+}
+
+func TestLoop_ParallelCallsAndAnswer(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {turn: 0}
+    reply:
+      text: Let me look.
+      calls: [{name: echo, args: {n: 1}}, {name: echo, args: {n: 2}}]
+  - when: {turn: 1}
+    reply: {text: "done: {{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.ask("count")
+	got := b.answer(id)
+	if got.Text != "done: {\"n\":1}\n{\"n\":2}" || got.Stop != "end" || got.Turns != 2 || got.Calls != 2 {
+		t.Errorf("answer: %+v", got)
+	}
+	ids := b.ids(id)
+	slices.Sort(ids[2:4])
+	want := []string{"root", "turn-1", "call-1-1", "call-1-2", "turn-2", "answer"}
+	if !slices.Equal(ids, want) {
+		t.Errorf("nodes %v, want %v", ids, want)
+	}
+	b.requests()
+}

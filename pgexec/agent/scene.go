@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/pgexec/agent/definition"
+	"github.com/pgexec/runtime/pgexec/agent/llm"
+	"github.com/pgexec/runtime/pgexec/agent/tool"
+)
+
+// scene is what a node of an agent's run finds in the log.
+type scene struct {
+	n     *pgexec.Node
+	def   *definition.Definition
+	tools []tool.Spec
+	open  opening
+	past  []past
+}
+
+// ancestors are all nodes before a node, by id.
+func ancestors(parents []*pgexec.Ancestor) map[pgexec.NodeID]*pgexec.Ancestor {
+	found := make(map[pgexec.NodeID]*pgexec.Ancestor)
+	for todo := parents; len(todo) > 0; {
+		a := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if found[a.ID()] == nil {
+			found[a.ID()] = a
+			todo = append(todo, a.Parents()...)
+		}
+	}
+	return found
+}
+
+// look reads the log for a node that comes after the given turn, 0 for none.
+func look(ctx context.Context, n *pgexec.Node, turns int) (*scene, error) {
+	s := &scene{n: n}
+	return s, s.read(ctx, ancestors(n.Parents()), turns)
+}
+
+// read fills a scene from the nodes of a run, this one's or a former one's.
+func (s *scene) read(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, turns int) error {
+	root := nodes[pgexec.RootID]
+	if root == nil {
+		return pgexec.Permanent(fmt.Errorf("kind %s is for runs of kind %s only", s.n.Kind(), kindAgent))
+	}
+	if err := s.readRoot(ctx, root); err != nil {
+		return err
+	}
+	for i := 1; i <= turns; i++ {
+		p, err := s.readPast(ctx, nodes, i)
+		if err != nil {
+			return fmt.Errorf("turn %d: %w", i, err)
+		}
+		s.past = append(s.past, *p)
+	}
+	return nil
+}
+
+func (s *scene) readRoot(ctx context.Context, root *pgexec.Ancestor) error {
+	var out rootOutput
+	if err := root.Output(&out); err != nil {
+		return err
+	}
+	input, err := root.RawInput()
+	if err != nil {
+		return err
+	}
+	in, err := definition.ParseInput(input)
+	if err != nil {
+		return err
+	}
+	if s.def, err = definition.Parse(out.Definition); err != nil {
+		return err
+	}
+	s.tools = out.Tools
+	if s.open.history, err = s.restore(ctx, out.History); err != nil {
+		return err
+	}
+	s.open.prompt, err = s.prompt(ctx, in)
+	return err
+}
+
+// readPast reads what turn i and its calls came to.
+func (s *scene) readPast(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, i int) (*past, error) {
+	p := &past{number: i}
+	node := nodes[turnID(i)]
+	if node == nil {
+		return nil, pgexec.Permanent(fmt.Errorf("there is no node %s", turnID(i)))
+	}
+	raw, err := node.RawOutput()
+	if err != nil {
+		return nil, err
+	}
+	if p.turn, err = decodeTurn(raw); err != nil {
+		return nil, err
+	}
+	if p.before, err = s.saidAfter(ctx, nodes, i-1); err != nil {
+		return nil, err
+	}
+	if p.turn.Message != nil {
+		if err := s.readCalls(ctx, nodes, p); err != nil {
+			return nil, err
+		}
+	}
+	if c := nodes[compactID(i)]; c != nil && c.Status() == pgexec.StatusSucceeded {
+		p.summary = new(compactOutput)
+		if err := c.Output(p.summary); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (s *scene) readCalls(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, p *past) (err error) {
+	p.turn.text, p.calls, err = llm.ParseAssistant(llm.Provider(s.def.Provider), p.turn.Message)
+	if err != nil {
+		return err
+	}
+	for k := range p.calls {
+		call := &p.calls[k]
+		if p.turn.Refused != "" {
+			call.Args, call.Fault = nil, p.turn.Refused
+		}
+		result := notRun(call, p.turn.Held)
+		if p.turn.Held == "" || k < p.turn.HeldFrom {
+			result, err = tool.Result(ctx, s.n, s.tools, nodes, p.number, k+1, *call)
+			if err != nil {
+				return fmt.Errorf("result of call %d: %w", k+1, err)
+			}
+		}
+		p.results = append(p.results, result)
+	}
+	return nil
+}
+
+// notRun is the result of a call that was not made.
+func notRun(call *llm.Call, why string) llm.Message {
+	return llm.Message{
+		Role: llm.RoleTool, CallID: call.ID, Name: call.Name, IsError: true,
+		Parts: []llm.Part{{Text: "error: not run: " + why}},
+	}
+}
+
+// saidAfter is what users said after turn i and before the next one.
+func (s *scene) saidAfter(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, i int) ([]llm.Message, error) {
+	var messages []llm.Message
+	for _, id := range []pgexec.NodeID{inboxID(i), messageID(i)} {
+		node := nodes[id]
+		if node == nil || node.Status() != pgexec.StatusSucceeded {
+			continue
+		}
+		payload, err := node.RawOutput()
+		if err != nil {
+			return nil, err
+		}
+		if len(payload) == 0 || string(payload) == "null" {
+			continue
+		}
+		parts, err := partsOf(ctx, s.n, said(payload))
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, llm.Message{Role: llm.RoleUser, Parts: parts})
+	}
+	return messages, nil
+}
+
+// prompt is what the run was asked.
+func (s *scene) prompt(ctx context.Context, in *definition.Input) ([]llm.Message, error) {
+	if in.Messages == nil {
+		return []llm.Message{userText(in.Prompt)}, nil
+	}
+	var messages []llm.Message
+	for _, m := range in.Messages {
+		message := llm.Message{Role: llm.Role(m.Role)}
+		var err error
+		if message.Role == llm.RoleAssistant {
+			message.Raw, err = llm.AssistantMessage(llm.Provider(s.def.Provider), plainText(m.Content), nil)
+		} else {
+			message.Parts, err = partsOf(ctx, s.n, m.Content)
+		}
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, message)
+	}
+	return messages, nil
+}
