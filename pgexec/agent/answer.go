@@ -6,14 +6,16 @@ import (
 	"github.com/pgexec/runtime/pgexec"
 )
 
-// handleAnswer makes the run's result of its last turn.
+// handleAnswer makes the run's result of the last turn in which the model answered.
 func (a *Agents) handleAnswer(ctx context.Context, n *pgexec.Node, in numberInput) (*answerOutput, error) {
 	s, err := look(ctx, n, in.Turn)
 	if err != nil {
 		return nil, err
 	}
-	last := s.past[len(s.past)-1].turn
-	out := &answerOutput{Text: last.text, Stop: last.Stop, Refusal: last.Refusal}
+	out := new(answerOutput)
+	if last := s.lastAnswered(); last != nil {
+		out.Text, out.Stop, out.Refusal = last.turn.text, last.turn.Stop, last.turn.Refusal
+	}
 	out.Turns, out.Calls = s.made()
 	n.Final()
 	return out, nil

@@ -45,7 +45,7 @@ func (a *Agents) handleCompact(ctx context.Context, n *pgexec.Node, in numberInp
 			continue
 		}
 		if err != nil {
-			return nil, modelError(err)
+			return nil, modelError(ctx, err)
 		}
 		if out.spent, _, err = a.count(ctx, n, s.def, answer); err != nil {
 			return nil, err

@@ -31,6 +31,12 @@ func said(payload json.RawMessage) definition.Content {
 	return definition.Content{{Text: string(payload)}}
 }
 
+// isEnd reports whether a message is {"end": true}, the one that ends a conversation.
+func isEnd(payload json.RawMessage) bool {
+	var m struct{ End bool }
+	return json.Unmarshal(payload, &m) == nil && m.End
+}
+
 // contentOf reads content by the rules for the input of a run.
 func contentOf(raw json.RawMessage) (definition.Content, bool) {
 	if len(raw) == 0 {

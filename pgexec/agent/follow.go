@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec"
@@ -16,11 +17,11 @@ func (t *turn) follow(out *turnOutput, answer *llm.Turn) {
 	if t.row.costNano != nil {
 		own.costNano = *t.row.costNano
 	}
-	switch limit := t.meters(own).reached(); {
+	switch limit := t.costs(own).reached(); {
 	case t.limit != "":
 		t.n.Pause(t.limit)
 		out.hold(answer, 0, t.limit)
-		t.spawnTurn(nil)
+		t.waitOrGoOn(len(answer.Calls) > 0)
 	case answer.Stop == llm.StopPause:
 		t.spawnTurn(nil)
 	case len(answer.Calls) == 0:
@@ -43,9 +44,23 @@ func (o *turnOutput) hold(answer *llm.Turn, from int, limit string) {
 // end is after an answer without calls: the run's end, or the user's next message.
 func (t *turn) end() {
 	if !t.def.Interactive {
-		t.n.Spawn(kindAnswer, numberInput{t.number}, &pgexec.SpawnOpts{ID: kindAnswer, OwnLimits: true})
+		t.spawnAnswer()
 		return
 	}
+	t.awaitMessage()
+}
+
+// waitOrGoOn is what happens when a paused run is resumed: the next turn, after
+// the user's next message if there is one to come.
+func (t *turn) waitOrGoOn(open bool) {
+	if t.def.Interactive && !open {
+		t.awaitMessage()
+		return
+	}
+	t.spawnTurn(nil)
+}
+
+func (t *turn) awaitMessage() {
 	message := t.n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: messageSignal},
 		&pgexec.SpawnOpts{ID: messageID(t.number), OwnLimits: true})
 	t.spawnTurn([]pgexec.NodeRef{message})
@@ -72,7 +87,7 @@ func (t *turn) spawnCalls(out *turnOutput, answer *llm.Turn) []pgexec.NodeRef {
 	_, made := t.made()
 	for i, call := range answer.Calls {
 		if most := t.row.MaxToolCalls; most > 0 && made+i >= most {
-			out.hold(answer, i, measure(&t.budget, t.row, 0, most, use{}).reached())
+			out.hold(answer, i, "limit max_tool_calls reached: "+strconv.Itoa(most)+" of "+strconv.Itoa(most))
 			break
 		}
 		if ref, ok := tool.Spawn(t.n, t.tools, t.number, i+1, call); ok {
@@ -85,6 +100,10 @@ func (t *turn) spawnCalls(out *turnOutput, answer *llm.Turn) []pgexec.NodeRef {
 // tooLong reports whether the next request would come near to the model's window.
 func (t *turn) tooLong(u *llm.Usage) bool {
 	return float64(u.Input+u.Output) >= t.def.Context.CompactAt*float64(t.def.Context.Window)
+}
+
+func (t *turn) spawnAnswer() {
+	t.n.Spawn(kindAnswer, numberInput{t.number}, &pgexec.SpawnOpts{ID: kindAnswer, OwnLimits: true})
 }
 
 // after adds this node to what comes after it, so that it is a parent of all of them.

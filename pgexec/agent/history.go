@@ -37,16 +37,16 @@ func (a *Agents) history(ctx context.Context, n *pgexec.Node, def *definition.De
 	if err != nil {
 		return nil, fmt.Errorf("continue run %s: %w", id, err)
 	}
-	s := &scene{n: n}
+	s := &scene{n: n, nodes: nodes}
 	turns := 0
 	for nodes[turnID(turns+1)] != nil && nodes[turnID(turns+1)].Status() == pgexec.StatusSucceeded {
 		turns++
 	}
-	if err := s.read(ctx, nodes, turns); err != nil {
+	if err := s.read(ctx, turns); err != nil {
 		return nil, fmt.Errorf("continue run %s: %w", id, err)
 	}
 	var list []saved
-	for _, m := range conversation(&s.open, s.past) {
+	for _, m := range append(conversation(&s.open, s.past), s.heard...) {
 		kept, err := save(ctx, n, &m)
 		if err == nil && m.Role == llm.RoleAssistant && s.def.Provider != def.Provider {
 			kept.Raw, err = translate(llm.Provider(s.def.Provider), llm.Provider(def.Provider), m.Raw)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/llm"
 )
 
@@ -27,21 +26,32 @@ type use struct {
 	took     time.Duration
 }
 
-// measure reads a budget and the limits that only agents have.
-func measure(b *pgexec.Budget, r *ledger, turns, calls int, more use) meters {
+// meters are the limits that keep a turn from having tools.
+func (t *turn) meters() meters {
+	turns, calls := t.made()
+	return append(meters{
+		{"max_turns", float64(turns), float64(t.row.MaxTurns), plain},
+		{"max_tool_calls", float64(calls), float64(t.row.MaxToolCalls), plain},
+	}, t.costs(use{})...)
+}
+
+// costs are the limits that keep calls from being made, this turn's own use
+// added to what was used when it began. The calls of the last turn that may have
+// any are made: what comes next is an answer that knows their results.
+func (t *turn) costs(more use) meters {
+	b := &t.budget
 	tokens := b.Spent.InputTokens + b.Spent.OutputTokens + more.usage.Input + more.usage.Output
-	plain := func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	usd := func(v float64) string { return fmt.Sprintf("$%s", decimal(int64(v))) }
-	span := func(v float64) string { return time.Duration(v).Round(time.Second).String() }
 	return meters{
-		{"max_turns", float64(turns), float64(r.MaxTurns), plain},
-		{"max_tool_calls", float64(calls), float64(r.MaxToolCalls), plain},
 		{"max_tokens", float64(tokens), float64(b.MaxTokens), plain},
 		{"max_cost_usd", float64(b.Spent.CostNanoUSD + more.costNano), float64(b.MaxCostNanoUSD), usd},
 		{"max_nodes", float64(b.Nodes + more.nodes), float64(b.MaxNodes), plain},
 		{"max_wall", float64(b.Active + more.took), float64(b.MaxActive), span},
 	}
 }
+
+func plain(v float64) string { return fmt.Sprintf("%.0f", v) }
+func usd(v float64) string   { return "$" + decimal(int64(v)) }
+func span(v float64) string  { return time.Duration(v).Round(time.Second).String() }
 
 // reached names the first limit that is used up, "" if none is.
 func (m meters) reached() string {

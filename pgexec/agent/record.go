@@ -31,6 +31,8 @@ type turnOutput struct {
 	HeldFrom int    `json:"held_from,omitempty"`
 	// Overflow says how the provider found the conversation too long.
 	Overflow string `json:"overflow,omitempty"`
+	// Ended is set where a user ended the conversation.
+	Ended bool `json:"ended,omitempty"`
 	// Paused names the limit that is still reached after the run was resumed.
 	Paused string `json:"paused,omitempty"`
 

@@ -13,10 +13,14 @@ import (
 // scene is what a node of an agent's run finds in the log.
 type scene struct {
 	n     *pgexec.Node
+	nodes map[pgexec.NodeID]*pgexec.Ancestor
 	def   *definition.Definition
 	tools []tool.Spec
 	open  opening
 	past  []past
+	// heard is what users said after the last turn of past, and ended whether one of them ended the conversation.
+	heard []llm.Message
+	ended bool
 }
 
 // ancestors are all nodes before a node, by id.
@@ -35,13 +39,13 @@ func ancestors(parents []*pgexec.Ancestor) map[pgexec.NodeID]*pgexec.Ancestor {
 
 // look reads the log for a node that comes after the given turn, 0 for none.
 func look(ctx context.Context, n *pgexec.Node, turns int) (*scene, error) {
-	s := &scene{n: n}
-	return s, s.read(ctx, ancestors(n.Parents()), turns)
+	s := &scene{n: n, nodes: ancestors(n.Parents())}
+	return s, s.read(ctx, turns)
 }
 
 // read fills a scene from the nodes of a run, this one's or a former one's.
-func (s *scene) read(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, turns int) error {
-	root := nodes[pgexec.RootID]
+func (s *scene) read(ctx context.Context, turns int) error {
+	root := s.nodes[pgexec.RootID]
 	if root == nil {
 		return pgexec.Permanent(fmt.Errorf("kind %s is for runs of kind %s only", s.n.Kind(), kindAgent))
 	}
@@ -49,13 +53,15 @@ func (s *scene) read(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancest
 		return err
 	}
 	for i := 1; i <= turns; i++ {
-		p, err := s.readPast(ctx, nodes, i)
+		p, err := s.readPast(ctx, i)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i, err)
 		}
 		s.past = append(s.past, *p)
 	}
-	return nil
+	var err error
+	s.heard, err = s.saidAfter(ctx, turns)
+	return err
 }
 
 func (s *scene) readRoot(ctx context.Context, root *pgexec.Ancestor) error {
@@ -83,9 +89,9 @@ func (s *scene) readRoot(ctx context.Context, root *pgexec.Ancestor) error {
 }
 
 // readPast reads what turn i and its calls came to.
-func (s *scene) readPast(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, i int) (*past, error) {
+func (s *scene) readPast(ctx context.Context, i int) (*past, error) {
 	p := &past{number: i}
-	node := nodes[turnID(i)]
+	node := s.nodes[turnID(i)]
 	if node == nil {
 		return nil, pgexec.Permanent(fmt.Errorf("there is no node %s", turnID(i)))
 	}
@@ -96,15 +102,15 @@ func (s *scene) readPast(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.An
 	if p.turn, err = decodeTurn(raw); err != nil {
 		return nil, err
 	}
-	if p.before, err = s.saidAfter(ctx, nodes, i-1); err != nil {
+	if p.before, err = s.saidAfter(ctx, i-1); err != nil {
 		return nil, err
 	}
 	if p.turn.Message != nil {
-		if err := s.readCalls(ctx, nodes, p); err != nil {
+		if err := s.readCalls(ctx, p); err != nil {
 			return nil, err
 		}
 	}
-	if c := nodes[compactID(i)]; c != nil && c.Status() == pgexec.StatusSucceeded {
+	if c := s.nodes[compactID(i)]; c != nil && c.Status() == pgexec.StatusSucceeded {
 		p.summary = new(compactOutput)
 		if err := c.Output(p.summary); err != nil {
 			return nil, err
@@ -113,7 +119,7 @@ func (s *scene) readPast(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.An
 	return p, nil
 }
 
-func (s *scene) readCalls(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, p *past) (err error) {
+func (s *scene) readCalls(ctx context.Context, p *past) (err error) {
 	p.turn.text, p.calls, err = llm.ParseAssistant(llm.Provider(s.def.Provider), p.turn.Message)
 	if err != nil {
 		return err
@@ -125,7 +131,7 @@ func (s *scene) readCalls(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.A
 		}
 		result := notRun(call, p.turn.Held)
 		if p.turn.Held == "" || k < p.turn.HeldFrom {
-			result, err = tool.Result(ctx, s.n, s.tools, nodes, p.number, k+1, *call)
+			result, err = tool.Result(ctx, s.n, s.tools, s.nodes, p.number, k+1, *call)
 			if err != nil {
 				return fmt.Errorf("result of call %d: %w", k+1, err)
 			}
@@ -144,10 +150,10 @@ func notRun(call *llm.Call, why string) llm.Message {
 }
 
 // saidAfter is what users said after turn i and before the next one.
-func (s *scene) saidAfter(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.Ancestor, i int) ([]llm.Message, error) {
+func (s *scene) saidAfter(ctx context.Context, i int) ([]llm.Message, error) {
 	var messages []llm.Message
 	for _, id := range []pgexec.NodeID{inboxID(i), messageID(i)} {
-		node := nodes[id]
+		node := s.nodes[id]
 		if node == nil || node.Status() != pgexec.StatusSucceeded {
 			continue
 		}
@@ -156,6 +162,10 @@ func (s *scene) saidAfter(ctx context.Context, nodes map[pgexec.NodeID]*pgexec.A
 			return nil, err
 		}
 		if len(payload) == 0 || string(payload) == "null" {
+			continue
+		}
+		if isEnd(payload) {
+			s.ended = true
 			continue
 		}
 		parts, err := partsOf(ctx, s.n, said(payload))

@@ -36,18 +36,18 @@ func (a *Agents) handleTurn(ctx context.Context, n *pgexec.Node, in numberInput)
 	if err != nil {
 		return nil, err
 	}
-	if t.limit != "" && t.pausedBefore() {
+	switch {
+	case t.ended:
+		t.spawnAnswer()
+		return (&turnOutput{Ended: true}).encode()
+	case t.limit != "" && t.pausedBefore():
 		return t.pauseAgain()
 	}
 	client, err := a.client(t.def)
 	if err != nil {
 		return nil, err
 	}
-	messages, err := t.messages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	req := t.request(messages)
+	req := t.request()
 	answer, err := client.Do(ctx, req, nil)
 	var fault *llm.Error
 	if errors.As(err, &fault) && fault.Kind == llm.ToolUseFailed {
@@ -61,7 +61,7 @@ func (a *Agents) handleTurn(ctx context.Context, n *pgexec.Node, in numberInput)
 	case fault != nil && fault.Kind == llm.ContextOverflow && !t.compactedBefore():
 		return t.overflow(fault.Error(), spent{})
 	default:
-		return nil, modelError(err)
+		return nil, modelError(ctx, err)
 	}
 }
 
@@ -76,19 +76,10 @@ func (a *Agents) newTurn(ctx context.Context, n *pgexec.Node, number int) (*turn
 	}
 	t.limit = t.budget.LimitReached
 	if t.limit == "" {
-		t.limit = t.meters(use{}).reached()
+		t.limit = t.meters().reached()
 	}
 	t.takeNote()
 	return t, nil
-}
-
-// meters measures the limits, this turn's own use added.
-func (t *turn) meters(own use) meters {
-	turns, calls := t.made()
-	if own.nodes > 0 {
-		turns++
-	}
-	return measure(&t.budget, t.row, turns, calls, own)
 }
 
 // made counts the turns in which the model answered, and the calls that were made of them.
@@ -115,7 +106,7 @@ func (p *past) made() int {
 // takeNote decides what the runtime tells the model in this turn.
 func (t *turn) takeNote() {
 	last := t.lastAnswered()
-	switch near := t.meters(use{}).near(t.row.SoftLimit); {
+	switch near := t.meters().near(t.row.SoftLimit); {
 	case t.limit != "":
 		t.note = lastNote(t.limit)
 	case last != nil && last.turn.Last != "":
@@ -156,8 +147,7 @@ func (t *turn) pausedBefore() bool {
 
 // compactedBefore reports whether the conversation was just made shorter, or could not be.
 func (t *turn) compactedBefore() bool {
-	_, tried := t.n.Ancestor(compactID(t.number - 1))
-	return tried
+	return t.nodes[compactID(t.number-1)] != nil
 }
 
 // pauseAgain is the turn of a run that was resumed although its limit is still reached.
@@ -167,22 +157,13 @@ func (t *turn) pauseAgain() (json.RawMessage, error) {
 	return (&turnOutput{Paused: t.limit}).encode()
 }
 
-// messages is the conversation as this turn's request has it.
-func (t *turn) messages(ctx context.Context) ([]llm.Message, error) {
-	said, err := t.saidAfter(ctx, ancestors(t.n.Parents()), t.number-1)
-	if err != nil {
-		return nil, err
-	}
-	messages := append(conversation(&t.open, t.past), said...)
-	if t.note != "" {
-		messages = append(messages, userText(t.note))
-	}
-	return messages, nil
-}
-
-func (t *turn) request(messages []llm.Message) *llm.Request {
+// request is what the model is asked in this turn.
+func (t *turn) request() *llm.Request {
 	r := t.baseRequest()
-	r.System, r.Messages = t.def.System, messages
+	r.System, r.Messages = t.def.System, append(conversation(&t.open, t.past), t.heard...)
+	if t.note != "" {
+		r.Messages = append(r.Messages, userText(t.note))
+	}
 	r.Tools = tool.LLM(t.tools)
 	r.ParallelCalls = t.def.ParallelToolCalls
 	if t.limit != "" && len(r.Tools) > 0 {
@@ -219,10 +200,14 @@ func (t *turn) overflow(words string, cost spent) (json.RawMessage, error) {
 
 // modelError is how a turn that got no answer fails: for good, after the time
 // that the provider asks for, or to be tried again by the policy (C49).
-func modelError(err error) error {
+func modelError(ctx context.Context, err error) error {
 	var fault *llm.Error
-	if !errors.As(err, &fault) {
+	switch {
+	case errors.As(err, &fault):
+	case ctx.Err() != nil:
 		return err
+	default: // nothing was sent
+		return pgexec.Permanent(pgexec.WithCode(err, "bad_request"))
 	}
 	err = pgexec.WithCode(err, string(fault.Kind))
 	switch {
