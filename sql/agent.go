@@ -6,6 +6,8 @@ import _ "embed"
 var (
 	//go:embed agent_definition.sql
 	AgentDefinition string
+	//go:embed agent_former.sql
+	AgentFormer string
 	//go:embed agent_turn.sql
 	AgentTurn string
 )

@@ -1,6 +1,6 @@
 -- What a model turn cost, null if the model has no price, and how many turns and tool calls its run may have, 0 for no limit: a plain read of what somebody may just be raising.
 select c.usd::text as cost_usd, pgexec.nano_usd(c.usd) as cost_nano_usd,
-  coalesce(r.max_turns, 0) as max_turns, coalesce(r.max_tool_calls, 0) as max_tool_calls
+  coalesce(r.max_turns, 0) as max_turns, coalesce(r.max_tool_calls, 0) as max_tool_calls, r.soft_limit
 from pgexec.runs r
 cross join lateral (select pgexec.model_cost($2, $3, $4, $5, $6, $7) as usd) c
 where r.run_id = $1

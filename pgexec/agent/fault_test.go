@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,10 +28,10 @@ rules:
 		t.Errorf("asked %d times", len(asked))
 	}
 	waited := query[float64](b, `
-		select extract(epoch from n.started_at - f.at) from pgexec.nodes n,
-			lateral (select (pgexec.decode(record) #>> '{attempt_failed,failed_at}')::timestamptz as at from pgexec.run_log l
-			where l.run_id = n.run_id and pgexec.decode(record) ? 'attempt_failed') f
-		where n.run_id = $1 and n.node_id = 'turn-1'`, id)
+		select extract(epoch from n.finished_at - (
+			select (pgexec.decode(record) #>> '{attempt_failed,finished_at}')::timestamptz from pgexec.run_log l
+			where l.run_id = n.run_id and pgexec.decode(record) ? 'attempt_failed'))
+		from pgexec.nodes n where n.run_id = $1 and n.node_id = 'turn-1'`, id)
 	if waited < 2 {
 		t.Errorf("asked again after %.3f s, want 2 at least", waited)
 	}
@@ -89,18 +90,20 @@ rules:
   - when: {turn: 0}
     error:
       status: 400
-      body: '{"error": {"code": "tool_use_failed", "failed_generation": "{\"name\": \"echo\", \"arguments\": {\"n\": }}", "message": "Failed to call a function."}}'
-  - when: {turn: 0}
-    reply: {text: not reached}
+      body: '{"error": {"code": "tool_use_failed", "failed_generation": "{\"name\": \"echo\", \"arguments\": {\"n\": \"many\"}}", "message": "Failed to call a function."}}'
   - when: {result: Failed to call}
     reply: {text: sorry}
 `)
 	b.define("a", object{"tools": []object{kindTool("echo")}})
 	b.replica(addEcho)
 	id := b.ask("hello")
-	run := b.wait(id)
-	t.Logf("%s %s %s", run.Status, run.Result, run.Error)
-	for _, r := range b.model.Requests() {
-		t.Log(r.Status, r.Problem, r.Body)
+	if got := b.answer(id); got.Text != "sorry" || got.Turns != 2 {
+		t.Errorf("answer %+v", got)
+	}
+	if ids := b.ids(id); slices.Contains(ids, "call-1-1") {
+		t.Errorf("nodes %v: the refused call was made", ids)
+	}
+	if n := len(b.requests()); n != 2 {
+		t.Errorf("asked %d times", n)
 	}
 }

@@ -37,7 +37,7 @@ func (a *Agents) history(ctx context.Context, n *pgexec.Node, def *definition.De
 	if err != nil {
 		return nil, fmt.Errorf("continue run %s: %w", id, err)
 	}
-	s := &scene{n: n, nodes: nodes}
+	s := &scene{n: n, nodes: nodes, former: true}
 	turns := 0
 	for nodes[turnID(turns+1)] != nil && nodes[turnID(turns+1)].Status() == pgexec.StatusSucceeded {
 		turns++

@@ -26,6 +26,9 @@ func messageID(n int) pgexec.NodeID { return numbered("message", n) }
 // inboxID is the node that takes up what a user said while the calls of turn n ran.
 func inboxID(n int) pgexec.NodeID { return numbered("inbox", n) }
 
+// callID is the node of a call, the kth (from 1) of a turn, as package tool names it.
+func callID(turn, k int) pgexec.NodeID { return numbered(fmt.Sprintf("call-%d", turn), k) }
+
 func numbered(kind string, n int) pgexec.NodeID {
 	return pgexec.NodeID(fmt.Sprintf("%s-%d", kind, n))
 }

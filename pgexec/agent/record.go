@@ -33,6 +33,8 @@ type turnOutput struct {
 	Overflow string `json:"overflow,omitempty"`
 	// Ended is set where a user ended the conversation.
 	Ended bool `json:"ended,omitempty"`
+	// Waiting is set where calls of an earlier turn go on in nodes that came later: this turn did not ask.
+	Waiting bool `json:"waiting,omitempty"`
 	// Paused names the limit that is still reached after the run was resumed.
 	Paused string `json:"paused,omitempty"`
 

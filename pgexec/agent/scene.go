@@ -21,6 +21,8 @@ type scene struct {
 	// heard is what users said after the last turn of past, and ended whether one of them ended the conversation.
 	heard []llm.Message
 	ended bool
+	// former: the run has ended, maybe in the middle of a turn.
+	former bool
 }
 
 // ancestors are all nodes before a node, by id.
@@ -131,14 +133,22 @@ func (s *scene) readCalls(ctx context.Context, p *past) (err error) {
 		}
 		result := notRun(call, p.turn.Held)
 		if p.turn.Held == "" || k < p.turn.HeldFrom {
-			result, err = tool.Result(ctx, s.n, s.tools, s.nodes, p.number, k+1, *call)
-			if err != nil {
+			if result, err = s.result(ctx, p.number, k+1, call); err != nil {
 				return fmt.Errorf("result of call %d: %w", k+1, err)
 			}
 		}
 		p.results = append(p.results, result)
 	}
 	return nil
+}
+
+// result is what call k, from 1, of a turn gave.
+func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call) (llm.Message, error) {
+	m, err := tool.Result(ctx, s.n, s.tools, s.nodes, turn, k, *call)
+	if err != nil && s.former && s.nodes[callID(turn, k)] == nil {
+		return notRun(call, "the run ended before"), nil
+	}
+	return m, err
 }
 
 // notRun is the result of a call that was not made.

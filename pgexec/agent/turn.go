@@ -9,6 +9,7 @@ import (
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/llm"
 	"github.com/pgexec/runtime/pgexec/agent/tool"
+	"github.com/pgexec/runtime/pgexec/kinds"
 )
 
 // numberInput is the input of turns and compactions.
@@ -42,6 +43,9 @@ func (a *Agents) handleTurn(ctx context.Context, n *pgexec.Node, in numberInput)
 		return (&turnOutput{Ended: true}).encode()
 	case t.limit != "" && t.pausedBefore():
 		return t.pauseAgain()
+	}
+	if open, err := t.openCalls(); err != nil || len(open) > 0 {
+		return t.waitFor(open, err)
 	}
 	client, err := a.client(t.def)
 	if err != nil {
@@ -157,6 +161,24 @@ func (t *turn) pauseAgain() (json.RawMessage, error) {
 	return (&turnOutput{Paused: t.limit}).encode()
 }
 
+// openCalls are the nodes in which calls go on that needed a person's input (see [tool.Open]).
+func (t *turn) openCalls() ([]pgexec.NodeRef, error) {
+	last := t.lastAnswered()
+	if last == nil {
+		return nil, nil
+	}
+	return tool.Open(t.nodes, last.number, last.made())
+}
+
+// waitFor leaves it to the next turn to ask.
+func (t *turn) waitFor(open []pgexec.NodeRef, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	t.spawnTurn(open)
+	return (&turnOutput{Waiting: true}).encode()
+}
+
 // request is what the model is asked in this turn.
 func (t *turn) request() *llm.Request {
 	r := t.baseRequest()
@@ -213,7 +235,7 @@ func modelError(ctx context.Context, err error) error {
 	switch {
 	case fault.Kind == llm.ToolUseFailed:
 		return err // the provider does not show the call: another attempt may make a better one
-	case fault.Permanent():
+	case fault.Permanent() || errors.Is(err, kinds.ErrAddressRefused):
 		return pgexec.Permanent(err)
 	case fault.RetryAfter > 0:
 		return pgexec.RetryAfter(err, fault.RetryAfter)

@@ -1,0 +1,89 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestCompact_ALongConversationIsSummarisedAndGoesOn(t *testing.T) {
+	for _, provider := range []string{"openai", "anthropic"} {
+		t.Run(provider, func(t *testing.T) {
+			b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    reply: {text: "SUMMARY {{last_user}}", usage: {input: 900, output: 50}}
+  - when: {turn: 3}
+    reply: {calls: [{name: echo, args: {n: big}}], usage: {input: 750, output: 60}}
+  - when: {user: SUMMARY, turn: 5}
+    reply: {text: "finished {{prompt}}", usage: {input: 10, output: 10}}
+  - reply: {calls: [{name: echo, args: {n: "turn {{turn}}"}}], usage: {input: 100, output: 20}}
+`)
+			b.define("a", object{
+				"provider": provider, "tools": []object{kindTool("echo")},
+				"context": object{"window": 1000, "compact_at": 0.8, "keep_turns": 2},
+			})
+			b.replica(addEcho)
+			id := b.ask("the task")
+			got := b.answer(id)
+			out := b.output(id, "compact-4")
+			summary, _ := out["summary"].(string)
+			if out["first_kept"] != float64(3) || !strings.Contains(summary, "the task") ||
+				!strings.Contains(summary, "turn 1") || strings.Contains(summary, "turn 2") {
+				t.Errorf("compaction %v: want it to tell of turns 1 and 2 (numbers 0 and 1) only", out)
+			}
+			if !strings.Contains(got.Text, "the task") {
+				t.Errorf("answer %q: the prompt is gone", got.Text)
+			}
+			b.requests()
+			if n := query[int](b, `select count(*) from pgexec.nodes where run_id = $1 and kind = 'compact'`, id); n != 1 {
+				t.Errorf("%d compactions, want 1", n)
+			}
+			// The log still has everything, so a fork from before goes on without a summary.
+			seq := query[int64](b, `select seq from pgexec.nodes where run_id = $1 and node_id = 'turn-3'`, id)
+			fork := query[[16]byte](b, `select pgexec.fork($1, at_seq => $2)`, id, seq)
+			b.answer(fork)
+		})
+	}
+}
+
+func TestCompact_AConversationThatDoesNotFitIsMadeToFit(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    reply: {text: "SUMMARY"}
+  - when: {turn: 3}
+    error: {status: 400, code: context_length_exceeded, message: "This model's maximum context length is 1000 tokens."}
+  - when: {user: SUMMARY}
+    reply: {text: "finished: {{tool_result}}"}
+  - reply: {calls: [{name: echo, args: {n: "turn {{turn}}"}}]}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.ask("the task")
+	if got := b.answer(id); got.Text != `finished: {"n":"turn 2"}` || got.Turns != 4 {
+		t.Errorf("answer %+v", got)
+	}
+	if out := b.output(id, "turn-4"); !strings.Contains(fmt.Sprint(out["overflow"]), "maximum context length") || out["message"] != nil {
+		t.Errorf("turn 4: %v", out)
+	}
+	if out := b.output(id, "compact-4"); out["first_kept"] != float64(3) {
+		t.Errorf("compaction: %v", out)
+	}
+	b.requests()
+}
+
+func TestCompact_WhatStillDoesNotFitFailsWithWords(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    reply: {text: "SUMMARY"}
+  - error: {status: 400, code: context_length_exceeded, message: "This model's maximum context length is 1000 tokens."}
+`)
+	b.define("a", nil)
+	b.replica()
+	run := b.wait(b.ask("the task"))
+	if !strings.Contains(run.Error, "turn-2") || !strings.Contains(run.Error, "conversation too long") {
+		t.Errorf("run is %s: %s", run.Status, run.Error)
+	}
+}
