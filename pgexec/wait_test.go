@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgexec/runtime/pgexec"
 )
 
@@ -83,6 +85,33 @@ func TestSignal_ReachesTheWaitWheneverItIsSent(t *testing.T) {
 				t.Errorf("signal to a finished run: %v", err)
 			}
 		})
+	}
+}
+
+// A signal that was there before a wait's time came ends it, although no
+// notification told the replica of it.
+func TestSignal_ThatCameInTimeCountsAlsoUnheard(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "root", func(ctx context.Context, n *pgexec.Node, _ any) (int, error) {
+		err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `set local pgexec.notify_on_insert = off`); err != nil {
+				return err
+			}
+			return b.client.SignalTx(ctx, tx, n.RunID(), "go", "unheard", nil)
+		})
+		n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go", Timeout: "0s", Default: json.RawMessage(`"nothing"`)}, nil)
+		return 0, err
+	}, nil)
+	b.replica(kinds)
+	var ids []pgexec.RunID
+	for range 20 {
+		ids = append(ids, b.start("root", nil))
+	}
+	for _, id := range ids {
+		if run := b.succeed(id); string(run.Result) != `"unheard"` {
+			t.Errorf("the wait ended with %s", run.Result)
+		}
 	}
 }
 

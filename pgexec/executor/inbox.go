@@ -75,6 +75,12 @@ func (r *Run) received(in *wake.Inbox, err error) {
 	r.takeIn(in)
 	if r.lookAgain {
 		r.look()
+		return
+	}
+	for _, w := range r.waits {
+		if w.overdue {
+			r.timeOut(w)
+		}
 	}
 }
 

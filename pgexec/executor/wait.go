@@ -85,6 +85,8 @@ type wait struct {
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
+	// overdue: its time has come, and the inbox is being read once more.
+	overdue bool
 	// ending: its record is on the way to the log, or what it began or ended with is being read or kept.
 	ending bool
 }
@@ -211,6 +213,9 @@ func (r *Run) timeOut(w *wait) {
 	case w.ending || r.lost != nil || r.cancelled:
 	case r.until(w.dueUs) > 0: // the estimate of the database's clock has moved
 		w.timer = r.after(r.until(w.dueUs), w.node)
+	case w.takesSignal() && !w.overdue: // a signal that came in time counts, also if this replica has not heard of it
+		w.overdue = true
+		r.look()
 	case w.node.Kind == KindSleep:
 		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: []byte("null")}}})
 	case w.signal.Default != nil:
