@@ -13,10 +13,12 @@ func TestCompact_ALongConversationIsSummarisedAndGoesOn(t *testing.T) {
 rules:
   - when: {system: You summarise}
     reply: {text: "SUMMARY {{last_user}}", usage: {input: 900, output: 50}}
+  - when: {prompt: SUMMARY, turn: 3}
+    reply: {text: "finished {{prompt}}", usage: {input: 10, output: 10}}
+  - when: {prompt: SUMMARY}
+    reply: {calls: [{name: echo, args: {n: after}}], usage: {input: 100, output: 20}}
   - when: {turn: 3}
     reply: {calls: [{name: echo, args: {n: big}}], usage: {input: 750, output: 60}}
-  - when: {user: SUMMARY, turn: 5}
-    reply: {text: "finished {{prompt}}", usage: {input: 10, output: 10}}
   - reply: {calls: [{name: echo, args: {n: "turn {{turn}}"}}], usage: {input: 100, output: 20}}
 `)
 			b.define("a", object{
@@ -54,7 +56,7 @@ rules:
     reply: {text: "SUMMARY"}
   - when: {turn: 3}
     error: {status: 400, code: context_length_exceeded, message: "This model's maximum context length is 1000 tokens."}
-  - when: {user: SUMMARY}
+  - when: {prompt: SUMMARY}
     reply: {text: "finished: {{tool_result}}"}
   - reply: {calls: [{name: echo, args: {n: "turn {{turn}}"}}]}
 `)

@@ -32,6 +32,12 @@ type bundle struct {
 func setup(t *testing.T, script string) *bundle {
 	t.Helper()
 	t.Parallel()
+	return setupSerial(t, script)
+}
+
+// setupSerial is setup for a test that changes the environment.
+func setupSerial(t *testing.T, script string) *bundle {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	t.Cleanup(cancel)
 	pool := pgtest.DB(t)
@@ -148,10 +154,11 @@ func (b *bundle) wait(id pgexec.RunID) *pgexec.Run {
 
 // answer waits for a run that must succeed, and returns its result.
 func (b *bundle) answer(id pgexec.RunID) (out struct {
-	Text  string
-	Stop  string
-	Turns int
-	Calls int `json:"tool_calls"`
+	Text    string
+	Stop    string
+	Refusal string
+	Turns   int
+	Calls   int `json:"tool_calls"`
 },
 ) {
 	b.t.Helper()

@@ -1,0 +1,94 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCost_IsThatOfThePriceTable(t *testing.T) {
+	for _, provider := range []string{"openai", "anthropic"} {
+		t.Run(provider, func(t *testing.T) {
+			b := setup(t, `rules: [{reply: {text: hi, usage: {input: 1200, cached: 1000, cache_write: 100, output: 90, reasoning: 40}}}]`)
+			b.define("a", object{"provider": provider})
+			if _, err := b.pool.Exec(b.ctx, `insert into pgexec.model_prices (provider, model, input, cached, cache_write, output) values ($1, 'an*', 10, 1, 12.5, 20)`, provider); err != nil {
+				t.Fatal(err)
+			}
+			b.replica()
+			id := b.ask("hello")
+			b.answer(id)
+			out := b.output(id, "turn-1")
+			if out["cost_usd"] != "0.00505" { // 100 plain, 1000 cached, 100 written, 90 out
+				t.Errorf("cost %v", out["cost_usd"])
+			}
+			usage, _ := out["usage"].(object)
+			for name, want := range map[string]float64{"input": 1200, "cached_read": 1000, "cache_write": 100, "output": 90, "reasoning": 40} {
+				if usage[name] != want {
+					t.Errorf("%s is %v, want %v", name, usage[name], want)
+				}
+			}
+			run := b.wait(id)
+			if s := run.Spent; s.InputTokens != 1200 || s.OutputTokens != 90 || s.CostNanoUSD != 5_050_000 {
+				t.Errorf("spent %+v", s)
+			}
+		})
+	}
+}
+
+func TestCost_AnUnknownPriceIsSeenAsSuch(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi}}]`)
+	b.define("a", nil)
+	b.replica()
+	id := b.ask("hello")
+	b.answer(id)
+	if cost, known := b.output(id, "turn-1")["cost_usd"]; cost != nil || !known {
+		t.Errorf("cost %v", cost)
+	}
+}
+
+func TestSecrets_AreInNoRecord(t *testing.T) {
+	const key = "sk-very-secret-0123456789"
+	t.Setenv("H_TEST_API_KEY", key)
+	t.Setenv("H_TEST_TOKEN", "header-secret-42")
+	b := setupSerial(t, `
+api_key: another-key
+rules: [{reply: {text: hi}}]
+`)
+	b.define("a", object{
+		"api_key": object{"env": "H_TEST_API_KEY"},
+		"headers": object{"X-Team": object{"env": "H_TEST_TOKEN", "prefix": "Team "}},
+	})
+	b.replica()
+	run := b.wait(b.ask("hello"))
+	if !strings.Contains(run.Error, "API key refused") {
+		t.Fatalf("run is %s: %s", run.Status, run.Error)
+	}
+	if got := b.model.Requests()[0].Header.Get("X-Team"); got != "Team header-secret-42" {
+		t.Errorf("header %q", got)
+	}
+	for _, secret := range []string{key, "header-secret-42", "very-secret"} {
+		if query[bool](b, `select exists (select from pgexec.run_log where position(convert_to($1, 'UTF8') in record) > 0)
+			or exists (select from pgexec.runs r where strpos(r::text, $1) > 0)`, secret) {
+			t.Errorf("%q is in the database", secret)
+		}
+	}
+}
+
+func TestSecrets_AMissingOneFailsWithWords(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi}}]`)
+	b.define("a", object{"api_key": object{"env": "H_NOT_SET_API_KEY"}})
+	b.replica()
+	run := b.wait(b.ask("hello"))
+	if !strings.Contains(run.Error, "variable H_NOT_SET_API_KEY is not set") {
+		t.Errorf("run is %s: %s", run.Status, run.Error)
+	}
+}
+
+func TestModel_ObeysTheAllowList(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi}}]`)
+	b.define("a", object{"base_url": "http://127.0.0.2:9/v1"})
+	b.replica()
+	run := b.wait(b.ask("hello"))
+	if !strings.Contains(run.Error, "127.0.0.2") || len(b.ids(run.ID)) != 2 {
+		t.Errorf("run is %s: %s", run.Status, run.Error)
+	}
+}
