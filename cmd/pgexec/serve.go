@@ -38,6 +38,7 @@ type serve struct {
 	poolSize   int
 	logFormat  string
 	logLevel   string
+	agents     agentFlags
 	// lifeline ends the process at once when standard input ends.
 	lifeline bool
 }
@@ -48,7 +49,7 @@ func (a *app) newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Run a replica: claim runs that are due and execute them",
 		Long: `Run a replica: claim runs that are due and execute them. It has the stock kinds
-http, sql and graph. Any number of replicas share one database.
+http, sql and graph, and agent. Any number of replicas share one database.
 
 The first SIGTERM or SIGINT drains: /readyz fails at once, no run is claimed any
 more, nodes in flight finish and are recorded, and each run is handed over as
@@ -67,10 +68,11 @@ it at once; what was in flight runs again elsewhere.`,
 	flags.StringVar(&s.sessionURL, "session-database-url", "",
 		"the same database without a transaction-mode pooler between, if\n--database-url has one (default $PGEXEC_SESSION_DATABASE_URL)")
 	flags.StringSliceVar(&s.httpAllow, "http-allow", nil,
-		"private or loopback destinations that http nodes may reach: HOST,\nHOST:PORT, IP or CIDR (default $PGEXEC_HTTP_ALLOW, else none)")
+		"private or loopback destinations that http nodes, models and tools may\nreach: HOST, HOST:PORT, IP or CIDR (default $PGEXEC_HTTP_ALLOW, else none)")
 	flags.IntVar(&s.poolSize, "pool-size", 0,
 		fmt.Sprintf("database connections in the pool (default pool_max_conns of the\ndatabase URL, else %d); four more are used beside it", defaultPoolSize))
 	a.blobs.add(flags)
+	s.agents.add(flags)
 	flags.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&s.lifeline, "lifeline", false, "end at once when standard input ends")
@@ -106,6 +108,11 @@ func (a *app) serve(ctx context.Context, s serve) error {
 		return usageErrorf("--http-allow: %w", err)
 	}
 	defer stock.Close()
+	agents, err := s.agents.addAgents(cfg.Kinds, stock, pool, log)
+	if err != nil {
+		return err
+	}
+	defer agents.Close()
 	rt, err := pgexec.New(pool, cfg)
 	if err != nil {
 		return err

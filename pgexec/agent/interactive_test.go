@@ -60,7 +60,7 @@ rules:
 			close(go_)
 			b.poll("the answer", func() bool { return len(b.model.Requests()) == 2 })
 			b.say(id, object{"end": true})
-			if got := b.answer(id); got.Text != "and quickly after \"work\"" {
+			if got := b.answer(id); got.Text != "and quickly after work" {
 				t.Errorf("answer %+v", got)
 			}
 			b.requests()
