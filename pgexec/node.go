@@ -216,8 +216,10 @@ func (n *Node) Spawn(kind string, input any, opts *SpawnOpts) NodeRef {
 	if err != nil && n.spawnErr == nil {
 		n.spawnErr = fmt.Errorf("input of spawned %s %q: %w", kind, opts.ID, err)
 	}
-	s := executor.Spawn{ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs, AtMostOnce: pb.UnknownOutcome(opts.AtMostOnce),
-		Timeout: max(opts.Timeout, 0), OwnLimits: opts.OwnLimits}
+	s := executor.Spawn{
+		ID: opts.ID, Kind: kind, Input: jsonPayload(raw), InputRefs: opts.InputRefs, AtMostOnce: pb.UnknownOutcome(opts.AtMostOnce),
+		Timeout: max(opts.Timeout, 0), OwnLimits: opts.OwnLimits,
+	}
 	if opts.Join == AllDone {
 		s.Join = pb.Join_JOIN_ALL_DONE
 	}

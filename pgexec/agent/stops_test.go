@@ -104,7 +104,9 @@ func TestInput_MessagesAndImages(t *testing.T) {
 				{"role": "user", "content": "hello"},
 				{"role": "assistant", "content": "hi"},
 				{"role": "user", "content": []object{
-					{"text": "compare"}, {"image": ref}, {"image": object{"url": "https://example.org/a.png"}},
+					{"text": "compare"},
+					{"image": ref},
+					{"image": object{"url": "https://example.org/a.png"}},
 					{"image": object{"media_type": "image/png", "data": png}},
 				}},
 			}})

@@ -134,8 +134,10 @@ func (r *Run) specs(n *graph.Node, spawns []Spawn) []*pb.NodeSpec {
 	}
 	specs := make([]*pb.NodeSpec, len(spawns))
 	for i, s := range spawns {
-		spec := &pb.NodeSpec{Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry, AtMostOnce: s.AtMostOnce,
-			TimeoutUs: s.Timeout.Microseconds(), OwnLimits: s.OwnLimits}
+		spec := &pb.NodeSpec{
+			Id: string(ids[i]), Kind: s.Kind, Join: s.Join, Input: s.Input, InputRefs: s.InputRefs, Retry: s.Retry, AtMostOnce: s.AtMostOnce,
+			TimeoutUs: s.Timeout.Microseconds(), OwnLimits: s.OwnLimits,
+		}
 		for _, p := range s.Parents {
 			id := p.ID
 			if id == "" {

@@ -38,4 +38,3 @@ func (n *Node) NodesOf(ctx context.Context, pool *pgxpool.Pool, id RunID) (map[N
 	}
 	return found, nil
 }
-
