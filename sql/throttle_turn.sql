@@ -71,12 +71,15 @@ with asked as materialized (
   for update of b skip locked
 ), priced as materialized (
   select a.place, a.kind, a.key, a.now, a.token_us, a.burst, m.place is not null as locked, b.kind is not null as known,
-    -- A debt made at a lower rate is no more than a burst at this one.
-    least(greatest(extract(epoch from coalesce(m.free_at, b.free_at, a.now) - a.now)::float8 * 1000000, 0), a.burst * a.token_us) as debt_us,
+    -- A debt made at a lower rate becomes that of a burst at this one.
+    d.us > a.burst * a.token_us as lowered, least(d.us, a.burst * a.token_us) as debt_us,
     a.tokens
   from asked a
   left join pgexec.kind_rates b on b.kind = a.kind and b.key = a.key
   left join mine_now m on m.place = a.place
+  cross join lateral (
+    select greatest(extract(epoch from coalesce(m.free_at, b.free_at, a.now) - a.now)::float8 * 1000000, 0) as us
+  ) d
   where a.token_us > 0
 ), bought as materialized (
   select p.*, case
@@ -88,7 +91,7 @@ with asked as materialized (
   update pgexec.kind_rates b
   set free_at = g.now + greatest(g.debt_us + g.n * g.token_us, 0) * interval '1 microsecond'
   from bought g
-  where g.locked and g.n <> 0 and b.kind = g.kind and b.key = g.key
+  where g.locked and (g.n <> 0 or g.lowered) and b.kind = g.kind and b.key = g.key
   returning b.kind, b.key
 ), opened as (
   insert into pgexec.kind_rates (kind, key, free_at)
