@@ -8,6 +8,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pgtest.RunChild(map[string]func(){"replica": replicaProcess, "random replica": randomReplicaProcess, "relay replica": relayProcess, "worker": workerProcess})
+	pgtest.RunChild(map[string]func(){
+		"replica": replicaProcess, "random replica": randomReplicaProcess, "relay replica": relayProcess,
+		"blob replica": blobReplicaProcess, "worker": workerProcess,
+	})
 	os.Exit(m.Run())
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // file://
@@ -124,6 +126,29 @@ func (c *cloud) remove(ctx context.Context, key string) error {
 		return err
 	}
 	return nil
+}
+
+// minTempAge is how long a file may be written to that has no name yet.
+const minTempAge = time.Hour
+
+// sweep removes from a directory what writers that died were in the middle of.
+func (c *cloud) sweep(ctx context.Context, grace time.Duration) error {
+	if c.dir == "" {
+		return nil
+	}
+	return filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".tmp" {
+			return errors.Join(err, ctx.Err())
+		}
+		info, err := d.Info()
+		if err == nil && time.Since(info.ModTime()) > max(grace, minTempAge) {
+			err = os.Remove(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // another collector, or its writer, was first
+			return nil
+		}
+		return err
+	})
 }
 
 func (c *cloud) close() error { return c.bucket.Close() }

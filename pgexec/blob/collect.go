@@ -49,6 +49,9 @@ func (s *Store) Collect(ctx context.Context, grace time.Duration) (Collected, er
 	if err == nil || errors.Is(err, errOtherCollector) {
 		err = s.removeDoomed(ctx, &done)
 	}
+	if err == nil {
+		err = s.sweep(ctx, grace)
+	}
 	if err != nil {
 		err = fmt.Errorf("collect blobs: %w", err)
 	}
@@ -166,6 +169,21 @@ func (s *Store) removeDoomed(ctx context.Context, done *Collected) error {
 			return failed
 		}
 	}
+}
+
+func (s *Store) sweep(ctx context.Context, grace time.Duration) error {
+	for _, base := range s.bases() {
+		b, err := s.open(ctx, base)
+		if err != nil {
+			return err
+		}
+		if c, ok := b.(*cloud); ok {
+			if err := c.sweep(ctx, grace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Store) remove(ctx context.Context, url string) error {

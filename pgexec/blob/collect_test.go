@@ -3,7 +3,11 @@ package blob
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,6 +59,35 @@ func TestCollect_TakesWhatNobodyRefersTo(t *testing.T) {
 			t.Errorf("%d references were found in the log, want 2", n)
 		}
 	})
+}
+
+// What a writer that was killed was in the middle of is removed from a directory when it is old.
+func TestCollect_SweepsUnfinishedFiles(t *testing.T) {
+	dir := t.TempDir()
+	b := setup(t, Config{Write: "file://" + dir})
+	data := random(100)
+	ref := b.put(b.run(), data)
+	old, fresh := filepath.Join(dir, "ab", "x.1.tmp"), filepath.Join(dir, "ab", "x.2.tmp")
+	if err := os.MkdirAll(filepath.Dir(old), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{old, fresh} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now().Add(-2 * minTempAge)
+	if err := errors.Join(os.Chtimes(old, at, at), os.Chtimes(strings.TrimPrefix(ref.Url, "file://"), at, at)); err != nil {
+		t.Fatal(err)
+	}
+	b.collect()
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an old unfinished file: %v", err)
+	}
+	if _, err := os.Stat(fresh); err != nil {
+		t.Errorf("a file that may be being written: %v", err)
+	}
+	b.reads(Config{Read: []string{"file://" + dir}}, ref, data)
 }
 
 // A collector that was held up, for however long, at any point removes nothing of a content that has come back.
