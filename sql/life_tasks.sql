@@ -15,11 +15,12 @@ with run as materialized (
 ), asked as materialized (
   select r.run_id, r.priority from run r where r.wanted is null and (r.has_tasks or r.run_id in (select m.run_id from marked m))
 ), made as (
-  insert into pgexec.tasks (run_id, node_id, kind, attempt, input, at_most_once, priority)
-  select r.run_id, n.node_id, n.kind, n.attempt, pgexec.utf8_lossy(n.input)::json, n.at_most_once, r.priority
-  from asked r, unnest($4::text[], $5::text[], $6::integer[], $7::bytea[], $8::boolean[]) as n (node_id, kind, attempt, input, at_most_once)
+  insert into pgexec.tasks (run_id, node_id, kind, attempt, input, at_most_once, limit_key, priority)
+  select r.run_id, n.node_id, n.kind, n.attempt, pgexec.utf8_lossy(n.input)::json, n.at_most_once, n.limit_key, r.priority
+  from asked r, unnest($4::text[], $5::text[], $6::integer[], $7::bytea[], $8::boolean[], $9::text[]) as n (node_id, kind, attempt, input, at_most_once, limit_key)
   on conflict (run_id, node_id) do update
   set task_id = default, kind = excluded.kind, attempt = excluded.attempt, input = excluded.input, at_most_once = excluded.at_most_once,
+    limit_key = excluded.limit_key,
     priority = excluded.priority, state = 'waiting', created_at = clock_timestamp(), worker = null, taken_at = null, lease_until = null,
     deliveries = 0, ended_at = null, output = null, error = null, error_code = null, permanent = false, retry_after = null
   where tasks.attempt <> excluded.attempt

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/throttle"
 	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
@@ -135,6 +136,7 @@ func (r *Run) makeTasks(waits []*wait) {
 			Attempt:    int(w.node.Attempts) + 1,
 			Input:      w.task.input,
 			AtMostOnce: neverTwice(w.node, w.task.kind),
+			LimitKey:   r.limitKey(w),
 		})
 	}
 	r.inBackgroundFor(timeFor(size), func(ctx context.Context) event {
@@ -146,6 +148,14 @@ func (r *Run) makeTasks(waits []*wait) {
 		}
 		return event{tasks: &tasksStart{waits: waits, existing: existing}, err: err}
 	})
+}
+
+// limitKey is what a fleet-wide limit of the kind, which workers meet when they take tasks, counts the task by.
+func (r *Run) limitKey(w *wait) string {
+	if limit, ok := r.x.Throttle.Limit(w.node.Kind); ok && limit.KeyPointer != "" {
+		return throttle.Key(w.task.input, limit.KeyPointer)
+	}
+	return ""
 }
 
 // tasksStarted looks for the ends of tasks that were there already. Those that

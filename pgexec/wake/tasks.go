@@ -23,6 +23,8 @@ type Task struct {
 	Input []byte
 	// AtMostOnce has the task fail when its lease expires, instead of being done by another worker.
 	AtMostOnce bool
+	// LimitKey is what the limits of its kind are counted by.
+	LimitKey string
 }
 
 // TasksParams names a run as its owner knows it, and tasks of its nodes.
@@ -89,11 +91,12 @@ type tasksRow struct {
 func startTasks(ctx context.Context, pool *pgxpool.Pool, p TasksParams) (made int, err error) {
 	n := len(p.Tasks)
 	nodes, kinds, attempts := make([]string, n), make([]string, n), make([]int, n)
-	inputs, once := make([][]byte, n), make([]bool, n)
+	inputs, once, keys := make([][]byte, n), make([]bool, n), make([]string, n)
 	for i, t := range p.Tasks {
-		nodes[i], kinds[i], attempts[i], inputs[i], once[i] = t.NodeID, t.Kind, t.Attempt, orNull(t.Input), t.AtMostOnce
+		nodes[i], kinds[i], attempts[i] = t.NodeID, t.Kind, t.Attempt
+		inputs[i], once[i], keys[i] = orNull(t.Input), t.AtMostOnce, t.LimitKey
 	}
-	answer, err := one[tasksRow](ctx, pool, sql.LifeTasks, p.RunID, int32(p.Owner), int64(p.Epoch), nodes, kinds, attempts, inputs, once)
+	answer, err := one[tasksRow](ctx, pool, sql.LifeTasks, p.RunID, int32(p.Owner), int64(p.Epoch), nodes, kinds, attempts, inputs, once, keys)
 	switch {
 	case err != nil:
 		return 0, err

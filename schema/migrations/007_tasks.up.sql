@@ -31,6 +31,8 @@ create table pgexec.tasks (
   input        json not null,
   -- That of the run: 1 is the most urgent.
   priority     smallint not null,
+  -- What the limits of its kind are counted by.
+  limit_key    text not null default '',
   -- Nobody may do it twice: a lease that expired leaves its outcome unknown.
   at_most_once boolean not null,
   state        text not null default 'waiting' check (state in ('waiting', 'taken', 'succeeded', 'failed')),
@@ -165,8 +167,8 @@ $$;
 revoke execute on function pgexec.end_lost_tasks(bigint[]) from public;
 
 -- Those tasks of a kind that can be taken, at most so many, locked: of the most urgent runs first and then the oldest,
--- without those of runs that have ended, are paused, or are to. What others have locked is left to them.
-create function pgexec.lock_due_tasks(task_kind text, most integer) returns bigint[]
+-- without some of them, those of some keys, and those of runs that have ended, are paused, or are to. What others have locked is left to them.
+create function pgexec.lock_due_tasks(task_kind text, most integer, full_keys text[], but_not bigint[]) returns bigint[]
 language plpgsql volatile
 set search_path = ''
 set enable_seqscan = off
@@ -183,7 +185,7 @@ begin
       select t.task_id
       from pgexec.tasks t
       where t.kind = task_kind and t.priority = urgency and t.state in ('waiting', 'taken')
-        and coalesce(t.lease_until, t.created_at) <= at
+        and coalesce(t.lease_until, t.created_at) <= at and t.limit_key <> all (full_keys) and t.task_id <> all (but_not)
         and (select r.status in ('queued', 'running', 'parked') and r.wanted is null from pgexec.runs r where r.run_id = t.run_id)
       order by coalesce(t.lease_until, t.created_at)
       limit most - cardinality(due)
@@ -193,7 +195,16 @@ begin
   return due;
 end
 $$;
-revoke execute on function pgexec.lock_due_tasks(text, integer) from public;
+revoke execute on function pgexec.lock_due_tasks(text, integer, text[], bigint[]) from public;
+
+-- Those that can be taken under the limits of the kind; there are none yet.
+create function pgexec.lock_allowed_tasks(task_kind text, most integer) returns bigint[]
+language sql volatile
+set search_path = ''
+as $$
+  select pgexec.lock_due_tasks(task_kind, most, '{}', '{}')
+$$;
+revoke execute on function pgexec.lock_allowed_tasks(text, integer) from public;
 
 -- Takes tasks of a kind for a worker, each until the end of its lease: then anybody may take it again. That is no failed
 -- attempt; a task whose leases were lost too often fails when it would be taken once more.
@@ -219,7 +230,7 @@ begin
       using errcode = 'invalid_parameter_value', hint = format('select pgexec.declare_kind(%L)', take.kind);
   end if;
   loop
-    due := pgexec.lock_due_tasks(take.kind, take.max_tasks);
+    due := pgexec.lock_allowed_tasks(take.kind, take.max_tasks);
     ended := pgexec.end_lost_tasks(due);
     exit when due = '{}' or ended <> due;
   end loop;

@@ -1,3 +1,9 @@
+create or replace function pgexec.lock_allowed_tasks(task_kind text, most integer) returns bigint[]
+language sql volatile
+set search_path = ''
+as $$
+  select pgexec.lock_due_tasks(task_kind, most, '{}', '{}')
+$$;
 drop view pgexec.limit_overview;
 drop function pgexec.wake_held(text, text, integer);
 drop table pgexec.kind_queue;

@@ -129,7 +129,10 @@ select
   k.key,
   l.max_in_flight,
   -- Slots that replicas have: nodes in flight, and for some 100 ms those that were.
-  (select count(*) from pgexec.kind_slots s where s.kind = l.kind and s.key = k.key) as in_flight,
+  -- Of kinds that programs outside do: tasks with a lease that has not expired.
+  (select count(*) from pgexec.kind_slots s where s.kind = l.kind and s.key = k.key)
+    + (select count(*) from pgexec.tasks t
+      where t.kind = l.kind and t.limit_key = k.key and t.state = 'taken' and t.lease_until > clock_timestamp()) as in_flight,
   -- Nodes of runs in memory, and runs that are parked.
   (select coalesce(sum(d.waiting), 0) from pgexec.kind_demand d
    where d.kind = l.kind and d.key = k.key and d.seen_at > clock_timestamp() - interval '3 seconds') as waiting_nodes,
@@ -150,4 +153,68 @@ left join (
   union select d.kind, d.key from pgexec.kind_demand d
   union select b.kind, b.key from pgexec.kind_rates b
   union select q.kind, q.key from pgexec.kind_queue q
+  union select t.kind, t.limit_key from pgexec.tasks t where t.state = 'taken'
 ) k on k.kind = l.kind;
+
+-- Those tasks that a worker can take under the limits of the kind. In flight are those with a lease that has not expired.
+-- Whoever takes tasks of a kind with a limit holds the kind's advisory lock to the end of the transaction, so that what
+-- is counted stays true; who does not get it within a moment finds nothing to take.
+create or replace function pgexec.lock_allowed_tasks(task_kind text, most integer) returns bigint[]
+language plpgsql volatile
+set search_path = ''
+as $$
+declare
+  bound record;
+  token interval;
+  burst double precision;
+  at timestamptz;
+  in_flight jsonb;
+  full_keys text[];
+  next_task bigint[];
+  next_key text;
+  allowed bigint[] := '{}';
+begin
+  select * into bound from pgexec.limits_in_force l where l.kind = task_kind;
+  if not found then
+    return pgexec.lock_due_tasks(task_kind, most, '{}', '{}');
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'tasks of kind %, which has a limit, can be taken only in a transaction that is read committed', task_kind
+      using errcode = 'feature_not_supported';
+  end if;
+  for try in 1 .. 50 loop
+    exit when pg_try_advisory_xact_lock(1885824376, -2 - (hashtext(task_kind) & 1073741823));
+    if try = 50 then
+      return allowed;
+    end if;
+    perform pg_sleep(0.001 + random() * 0.004);
+  end loop;
+  at := clock_timestamp();
+  token := bound.per / bound.rate;
+  burst := greatest(bound.burst, floor(0.1 / extract(epoch from token)));
+  in_flight := coalesce((
+    select jsonb_object_agg(c.limit_key, c.n)
+    from (
+      select t.limit_key, count(*) as n from pgexec.tasks t
+      where t.kind = task_kind and t.priority in (1, 2, 3, 4) and t.state in ('waiting', 'taken')
+        and coalesce(t.lease_until, t.created_at) > at and t.state is not distinct from 'taken'
+      group by t.limit_key
+    ) c), '{}');
+  while cardinality(allowed) < most and coalesce(bound.max_in_flight, 1) > 0 loop
+    full_keys := array(
+      select f.key from jsonb_each_text(in_flight) f where f.value::bigint >= bound.max_in_flight
+      union
+      select b.key from pgexec.kind_rates b where b.kind = task_kind and b.free_at - (burst - 1) * token > at);
+    next_task := pgexec.lock_due_tasks(task_kind, 1, full_keys, allowed);
+    exit when next_task = '{}';
+    allowed := allowed || next_task;
+    select t.limit_key into next_key from pgexec.tasks t where t.task_id = next_task[1];
+    in_flight := in_flight || jsonb_build_object(next_key, coalesce((in_flight ->> next_key)::bigint, 0) + 1);
+    if token is not null then
+      insert into pgexec.kind_rates (kind, key, free_at) values (task_kind, next_key, at + token)
+      on conflict (kind, key) do update set free_at = greatest(kind_rates.free_at, at) + token;
+    end if;
+  end loop;
+  return allowed;
+end
+$$;
