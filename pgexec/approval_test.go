@@ -30,7 +30,7 @@ func TestApproval_DecidesForItsOwnNode_C38(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			id := b.startNode("approval", tc.input)
 			if tc.answer != "" {
-				b.eventually(`select status = 'parked' and reason = 'it waits for an approval' from pgexec.runs where run_id = $1`, id)
+				b.eventually(`select status = 'parked' and reason like 'it waits for an approval%' from pgexec.runs where run_id = $1`, id)
 				query[int64](b, `select pgexec.signal($1, 'approval', '{"approve": false, "reason": "to nobody"}')`, id)
 				query[int64](b, `select pgexec.signal($1, 'approval', '{"approve": false, "reason": "to another"}', node_id => 'other')`, id)
 				query[int64](b, `select pgexec.signal($1, 'approval', $2::text::jsonb, node_id => 'it')`, id, tc.answer)

@@ -136,7 +136,7 @@ func startArgs(kind string, raw []byte, opts *StartOpts) ([]any, error) {
 		orNil(opts.ID), kind, string(raw), queue, priority, string(labelsJSON),
 		orNil(opts.IdempotencyKey), orNil(opts.RunAt), orNil(opts.Traceparent),
 		orNil(l.MaxTokens), orNil(l.MaxCostUSD), orNil(l.MaxNodes), orNil(l.MaxWall.Milliseconds()), orNil(l.Deadline),
-		orNil(l.MaxParallel), orNil(l.SoftLimit),
+		orNil(l.MaxParallel), orNil(l.SoftLimit), orNil(l.MaxTurns), orNil(l.MaxToolCalls),
 	}, nil
 }
 

@@ -142,6 +142,8 @@ type ResumeOpts struct {
 	AddCostUSD float64
 	AddNodes   int
 	AddWall    time.Duration
+	// AddTurns and AddToolCalls raise limits of agents' runs.
+	AddTurns, AddToolCalls int
 	// Deadline moves the run's deadline; an earlier one than it has changes nothing.
 	Deadline time.Time
 }
@@ -155,7 +157,7 @@ func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string
 		opts = &ResumeOpts{}
 	}
 	return c.control(ctx, sql.ClientResume, "resume", id, orNil(opts.AddTokens), orNil(opts.AddCostUSD),
-		orNil(opts.AddNodes), orNil(opts.AddWall.Milliseconds()), orNil(opts.Deadline))
+		orNil(opts.AddNodes), orNil(opts.AddWall.Milliseconds()), orNil(opts.Deadline), orNil(opts.AddTurns), orNil(opts.AddToolCalls))
 }
 
 // Retry runs the failed nodes of a failed run again, and goes on from there.

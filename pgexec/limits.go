@@ -13,6 +13,9 @@ type Limits struct {
 	MaxCostUSD float64
 	// MaxNodes bounds the run's own nodes.
 	MaxNodes int
+	// MaxTurns and MaxToolCalls bound the model turns and the tool calls of an agent's
+	// run itself; its definition has defaults. Other kinds do not look at them.
+	MaxTurns, MaxToolCalls int
 	// MaxWall bounds the time during which a replica owns the run: time in the
 	// queue, parked or paused does not count. It is kept in milliseconds.
 	MaxWall time.Duration

@@ -102,6 +102,8 @@ type Usage struct {
 	InputTokens, OutputTokens int64
 	// CostNanoUSD is in billionths of a US dollar.
 	CostNanoUSD int64
+	// Unpriced counts what was spent at a price that is not known, so that the cost says less than was spent.
+	Unpriced int64
 }
 
 // AddUsage adds to what the node's record says it spent.
@@ -114,6 +116,7 @@ func (n *Node) AddUsage(u Usage) {
 	n.usage.InputTokens += u.InputTokens
 	n.usage.OutputTokens += u.OutputTokens
 	n.usage.CostNanoUsd += u.CostNanoUSD
+	n.usage.Unpriced += u.Unpriced
 }
 
 // Budget is what a run has spent and may still spend. A limit of 0 is no limit.
@@ -140,7 +143,7 @@ type Budget struct {
 func (n *Node) Budget() Budget {
 	in := n.call.Budget
 	b := Budget{
-		Spent:          Usage{InputTokens: in.Spent.InputTokens, OutputTokens: in.Spent.OutputTokens, CostNanoUSD: in.Spent.CostNanoUSD},
+		Spent:          Usage{InputTokens: in.Spent.InputTokens, OutputTokens: in.Spent.OutputTokens, CostNanoUSD: in.Spent.CostNanoUSD, Unpriced: in.Spent.Unpriced},
 		Nodes:          in.Spent.Nodes,
 		Active:         in.Active,
 		MaxTokens:      in.Limits.MaxTokens,

@@ -175,8 +175,8 @@ func scanRun(row pgx.CollectableRow) (*Run, error) {
 	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &r.Labels, &key,
 		&due, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason,
 		&r.ParentRunID, &r.ParentNodeID, &r.Depth,
-		&r.Spent.InputTokens, &r.Spent.OutputTokens, &r.Spent.CostNanoUSD, &r.NodesDone,
-		&l.MaxTokens, &l.MaxCostUSD, &l.MaxNodes, &wallMs, &deadline, &l.MaxParallel, &l.SoftLimit)
+		&r.Spent.InputTokens, &r.Spent.OutputTokens, &r.Spent.CostNanoUSD, &r.Spent.Unpriced, &r.NodesDone,
+		&l.MaxTokens, &l.MaxCostUSD, &l.MaxNodes, &l.MaxTurns, &l.MaxToolCalls, &wallMs, &deadline, &l.MaxParallel, &l.SoftLimit)
 	r.Owner, r.IdempotencyKey, r.Error, r.Reason = orZero(owner), orZero(key), orZero(runErr), orZero(reason)
 	r.RunAt, r.StartedAt, r.FinishedAt, l.Deadline = orZero(due), orZero(started), orZero(finished), orZero(deadline)
 	l.MaxWall = time.Duration(wallMs) * time.Millisecond

@@ -7,8 +7,9 @@ select run_id, kind, input, status, owner, epoch, queue, priority, labels, idemp
     else reason
   end as reason,
   coalesce(parent_run_id, '00000000-0000-0000-0000-000000000000'::uuid) as parent_run_id, coalesce(parent_node_id, '') as parent_node_id, depth,
-  input_tokens, output_tokens, pgexec.nano_usd(cost_usd) as cost_nano_usd, nodes_done,
+  input_tokens, output_tokens, pgexec.nano_usd(cost_usd) as cost_nano_usd, unpriced, nodes_done,
   coalesce(max_tokens, 0) as max_tokens, coalesce(max_cost_usd, 0)::float8 as max_cost_usd, coalesce(max_nodes, 0) as max_nodes,
+  coalesce(max_turns, 0) as max_turns, coalesce(max_tool_calls, 0) as max_tool_calls,
   coalesce(max_wall_ms, 0) as max_wall_ms,
   case when deadline between timestamptz '0001-01-02 00:00Z' and '9999-12-30 00:00Z' then deadline end as deadline, coalesce(max_parallel, 0) as max_parallel, soft_limit
 from pgexec.runs

@@ -9,12 +9,12 @@ with marked as (
 ), found as (
   select s.signal_id, s.node_id, s.name as what, s.payload::text as payload,
     null::uuid as child, null::text as error, null::bytea as record,
-    0::bigint as input_tokens, 0::bigint as output_tokens, 0::numeric as cost_usd, 0::bigint as nodes
+    0::bigint as input_tokens, 0::bigint as output_tokens, 0::numeric as cost_usd, 0::bigint as unpriced, 0::bigint as nodes
   from pgexec.signals s
   where s.run_id = $1::uuid and s.consumed_at is null and s.signal_id <> all ($2::bigint[])
   union all
   select 0, c.parent_node_id, c.status, null, c.run_id, c.error, l.record,
-    c.input_tokens, c.output_tokens, c.cost_usd, c.nodes_done
+    c.input_tokens, c.output_tokens, c.cost_usd, c.unpriced, c.nodes_done
   from pgexec.runs c
   left join pgexec.run_log l on l.run_id = c.run_id and l.seq = c.result_seq
   where c.parent_run_id = $1::uuid and c.parent_node_id = any ($3::text[])
@@ -25,7 +25,7 @@ select r.inbox, coalesce(r.wanted, ''), coalesce(r.wanted_reason, ''),
   case when r.deadline is null then 0 else greatest(least(extract(epoch from r.deadline) * 1000000, 253402128000000000), 1) end::bigint, coalesce(r.max_parallel, 0), r.soft_limit::float8,
   f.signal_id, coalesce(f.node_id, ''), coalesce(f.what, ''), f.payload,
   f.child, coalesce(f.error, ''), f.record,
-  coalesce(f.input_tokens, 0), coalesce(f.output_tokens, 0), pgexec.nano_usd(f.cost_usd), coalesce(f.nodes, 0)
+  coalesce(f.input_tokens, 0), coalesce(f.output_tokens, 0), pgexec.nano_usd(f.cost_usd), coalesce(f.unpriced, 0), coalesce(f.nodes, 0)
 from pgexec.runs r
 left join found f on true
 where r.run_id = $1::uuid

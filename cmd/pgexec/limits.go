@@ -23,6 +23,8 @@ func (f *limitFlags) add(cmd *cobra.Command) {
 	flags.Int64Var(&l.MaxTokens, "max-tokens", 0, "pause the run when it has spent so many tokens (0: no limit; so for all limits)")
 	flags.Float64Var(&l.MaxCostUSD, "max-cost-usd", 0, "pause it when it has cost so many US dollars")
 	flags.IntVar(&l.MaxNodes, "max-nodes", 0, "pause it after so many nodes")
+	flags.IntVar(&l.MaxTurns, "max-turns", 0, "pause an agent's run after so many model turns (0: what its definition says)")
+	flags.IntVar(&l.MaxToolCalls, "max-tool-calls", 0, "pause it after so many tool calls (0: what its definition says)")
 	flags.DurationVar(&l.MaxWall, "max-wall", 0, "pause it when it has been active for so long, such as 10m")
 	flags.StringVar(&f.deadline, "deadline", "", "pause it at a time such as 2030-01-31T09:00:00Z, or when a duration such as 90s is over")
 	flags.IntVar(&l.MaxParallel, "max-parallel", 0, "at most so many of its nodes at once")
@@ -37,6 +39,10 @@ func (f *limitFlags) check() error {
 		return usageErrorf("--max-cost-usd %g is negative", l.MaxCostUSD)
 	case l.MaxNodes < 0:
 		return usageErrorf("--max-nodes %d is negative", l.MaxNodes)
+	case l.MaxTurns < 0:
+		return usageErrorf("--max-turns %d is negative", l.MaxTurns)
+	case l.MaxToolCalls < 0:
+		return usageErrorf("--max-tool-calls %d is negative", l.MaxToolCalls)
 	case l.MaxWall < 0 || l.MaxWall%time.Millisecond != 0:
 		return usageErrorf("--max-wall %s: want a positive number of milliseconds", l.MaxWall)
 	case l.MaxParallel < 0:
@@ -67,6 +73,8 @@ func limitText(l pgexec.Limits, now time.Time) string {
 	add(l.MaxTokens > 0, "%d tokens", l.MaxTokens)
 	add(l.MaxCostUSD > 0, "%s", dollars(l.MaxCostUSD))
 	add(l.MaxNodes > 0, "%d nodes", l.MaxNodes)
+	add(l.MaxTurns > 0, "%d turns", l.MaxTurns)
+	add(l.MaxToolCalls > 0, "%d tool calls", l.MaxToolCalls)
 	add(l.MaxWall > 0, "%s active", span(l.MaxWall))
 	add(!l.Deadline.IsZero(), "deadline %s", ago(now, l.Deadline))
 	add(l.MaxParallel > 0, "%d nodes at once", l.MaxParallel)

@@ -53,6 +53,8 @@ type runJSON struct {
 	MaxTokens      *int64            `json:"max_tokens"`
 	MaxCostUSD     *float64          `json:"max_cost_usd"`
 	MaxNodes       *int              `json:"max_nodes"`
+	MaxTurns       *int              `json:"max_turns"`
+	MaxToolCalls   *int              `json:"max_tool_calls"`
 	MaxWallMs      *int64            `json:"max_wall_ms"`
 	Deadline       *time.Time        `json:"deadline"`
 	MaxParallel    *int              `json:"max_parallel"`
@@ -69,6 +71,7 @@ func newRunJSON(r *pgexec.Run) runJSON {
 		ParentRunID: orAbsent(r.ParentRunID), ParentNodeID: orAbsent(r.ParentNodeID), Depth: r.Depth,
 		InputTokens: r.Spent.InputTokens, OutputTokens: r.Spent.OutputTokens, CostUSD: usd(r.Spent.CostNanoUSD), NodesDone: r.NodesDone,
 		MaxTokens: orAbsent(l.MaxTokens), MaxCostUSD: orAbsent(l.MaxCostUSD), MaxNodes: orAbsent(l.MaxNodes),
+		MaxTurns: orAbsent(l.MaxTurns), MaxToolCalls: orAbsent(l.MaxToolCalls),
 		MaxWallMs: orAbsent(l.MaxWall.Milliseconds()), Deadline: orNull(l.Deadline),
 		MaxParallel: orAbsent(l.MaxParallel), SoftLimit: l.SoftLimit,
 	}

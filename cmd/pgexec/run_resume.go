@@ -30,6 +30,8 @@ ended or is being cancelled.`
 	flags.Int64Var(&r.opts.AddTokens, "add-tokens", 0, "raise the limit on tokens by so many")
 	flags.Float64Var(&r.opts.AddCostUSD, "add-cost-usd", 0, "raise the limit on cost by so many US dollars")
 	flags.IntVar(&r.opts.AddNodes, "add-nodes", 0, "raise the limit on nodes by so many")
+	flags.IntVar(&r.opts.AddTurns, "add-turns", 0, "raise the limit on model turns by so many")
+	flags.IntVar(&r.opts.AddToolCalls, "add-tool-calls", 0, "raise the limit on tool calls by so many")
 	flags.DurationVar(&r.opts.AddWall, "add-wall", 0, "raise the limit on active time by so much, such as 10m")
 	flags.StringVar(&r.deadline, "deadline", "", "move the deadline to a later time: 2030-01-31T09:00:00Z, or a duration from now such as 90s")
 	r.out.add(cmd)
@@ -45,6 +47,8 @@ func (a *app) runResume(ctx context.Context, id pgexec.RunID, r runResume) error
 		return usageErrorf("--add-cost-usd %g: limits are raised, not lowered", o.AddCostUSD)
 	case o.AddNodes < 0:
 		return usageErrorf("--add-nodes %d: limits are raised, not lowered", o.AddNodes)
+	case o.AddTurns < 0 || o.AddToolCalls < 0:
+		return usageErrorf("--add-turns %d, --add-tool-calls %d: limits are raised, not lowered", o.AddTurns, o.AddToolCalls)
 	case o.AddWall < 0 || o.AddWall%time.Millisecond != 0:
 		return usageErrorf("--add-wall %s: want a positive number of milliseconds", o.AddWall)
 	}

@@ -27,7 +27,7 @@ func (w *wait) prepareApproval(input []byte) error {
 		return err
 	}
 	w.args = orNull(in.Args)
-	w.signal = signalInput{Name: SignalApproval, Timeout: in.Timeout}
+	w.signal = signalInput{About: in.About, Name: SignalApproval, Timeout: in.Timeout}
 	w.boundSignal()
 	return nil
 }

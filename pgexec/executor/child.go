@@ -156,7 +156,7 @@ func (r *Run) matchChildren() {
 		}
 		end := &pb.Node{
 			ChildRunId: c.RunID.String(),
-			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD},
+			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD, Unpriced: c.Unpriced},
 		}
 		if c.Status == "succeeded" {
 			end.Output = c.Output

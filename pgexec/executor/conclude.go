@@ -109,7 +109,7 @@ func (r *Run) cancelChildren(workCtx context.Context) error {
 func (r *Run) end(ctx context.Context, params runlog.FinishParams) error {
 	spent := r.g.Usage()
 	params.InputTokens, params.OutputTokens = spent.InputTokens, spent.OutputTokens
-	params.CostNanoUSD, params.Nodes = spent.CostNanoUSD, spent.Nodes
+	params.CostNanoUSD, params.Unpriced, params.Nodes = spent.CostNanoUSD, spent.Unpriced, spent.Nodes
 	return r.tail.Finish(ctx, params)
 }
 

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -108,9 +109,9 @@ func (r *Run) waitReason() string {
 		case n.Kind == KindSleep:
 			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
 		case n.Kind == KindSignal:
-			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name))
+			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name)+w.about())
 		case n.Kind == KindApproval:
-			parts = append(parts, fmt.Sprintf("%s waits for an approval", n.ID))
+			parts = append(parts, fmt.Sprintf("%s waits for an approval", n.ID)+w.about())
 		case n.Kind == KindRun:
 			parts = append(parts, fmt.Sprintf("%s waits for run %s", n.ID, w.child))
 		}
@@ -125,6 +126,22 @@ func (r *Run) waitReason() string {
 		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// about says what a person is asked, if the node says it, and in which words.
+func (w *wait) about() string {
+	const most = 200
+	var text string
+	if w.signal.About == nil || json.Unmarshal(w.signal.About, &text) == nil && text == "" {
+		return ""
+	}
+	if text == "" {
+		text = string(w.signal.About)
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return ": " + text
 }
 
 func byID(a, b *graph.Node) int { return strings.Compare(string(a.ID), string(b.ID)) }

@@ -103,7 +103,7 @@ func (g *Graph) checkEnd(n *Node, rec *pb.Node) string {
 		return fmt.Sprintf("status %s does not end a node", rec.GetStatus())
 	}
 	u := rec.GetUsage()
-	if u.GetInputTokens() < 0 || u.GetOutputTokens() < 0 || u.GetCostNanoUsd() < 0 {
+	if u.GetInputTokens() < 0 || u.GetOutputTokens() < 0 || u.GetCostNanoUsd() < 0 || u.GetUnpriced() < 0 {
 		return "usage is negative"
 	}
 	if g.Consumed(rec.GetSignalId()) {

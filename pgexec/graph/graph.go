@@ -56,6 +56,8 @@ type Usage struct {
 	InputTokens, OutputTokens int64
 	// CostNanoUSD is in billionths of a US dollar.
 	CostNanoUSD int64
+	// Unpriced counts what was spent at a price that is not known.
+	Unpriced int64
 }
 
 // New returns the graph of a run that has no records: its root is ready.
@@ -182,6 +184,7 @@ func (u *Usage) add(spent *pb.Usage) {
 	u.InputTokens = addSaturated(u.InputTokens, spent.GetInputTokens())
 	u.OutputTokens = addSaturated(u.OutputTokens, spent.GetOutputTokens())
 	u.CostNanoUSD = addSaturated(u.CostNanoUSD, spent.GetCostNanoUsd())
+	u.Unpriced = addSaturated(u.Unpriced, spent.GetUnpriced())
 }
 
 // spend counts what a node's record says it spent.
@@ -190,6 +193,7 @@ func (g *Graph) spend(n *Node, rec *pb.Node) {
 		g.usage.InputTokens = max(g.usage.InputTokens-before.GetInputTokens(), 0)
 		g.usage.OutputTokens = max(g.usage.OutputTokens-before.GetOutputTokens(), 0)
 		g.usage.CostNanoUSD = max(g.usage.CostNanoUSD-before.GetCostNanoUsd(), 0)
+		g.usage.Unpriced = max(g.usage.Unpriced-before.GetUnpriced(), 0)
 		delete(g.childUsage, n)
 	}
 	if rec.GetChildRunId() != "" && n.Status().Failed() {

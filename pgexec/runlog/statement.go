@@ -33,6 +33,7 @@ type arguments struct {
 	inputTokens  pgtype.FlatArray[int64]
 	outputTokens pgtype.FlatArray[int64]
 	costs        pgtype.FlatArray[int64]
+	unpriced     pgtype.FlatArray[int64]
 	nodes        pgtype.FlatArray[int64]
 }
 
@@ -95,11 +96,12 @@ func (f *flusher) sendFinish(ctx context.Context, conn *pgx.Conn, flights []*fli
 		a.inputTokens = append(a.inputTokens, p.InputTokens)
 		a.outputTokens = append(a.outputTokens, p.OutputTokens)
 		a.costs = append(a.costs, p.CostNanoUSD)
+		a.unpriced = append(a.unpriced, p.Unpriced)
 		a.nodes = append(a.nodes, p.Nodes)
 	}
 	rows, err := QueryPlanned[finishRow](ctx, conn, sql.PlanByKey, sql.RunlogFinish,
 		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons,
-		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.nodes)
+		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.unpriced, a.nodes)
 	if err != nil {
 		return err
 	}
@@ -193,7 +195,7 @@ func (a *arguments) addFirst(fl *flight) {
 func (a *arguments) reset() {
 	a.ids, a.heads, a.owners, a.epochs = a.ids[:0], a.heads[:0], a.owners[:0], a.epochs[:0]
 	a.restIDs, a.restSeqs, a.resultSeqs = a.restIDs[:0], a.restSeqs[:0], a.resultSeqs[:0]
-	a.inputTokens, a.outputTokens, a.costs, a.nodes = a.inputTokens[:0], a.outputTokens[:0], a.costs[:0], a.nodes[:0]
+	a.inputTokens, a.outputTokens, a.costs, a.unpriced, a.nodes = a.inputTokens[:0], a.outputTokens[:0], a.costs[:0], a.unpriced[:0], a.nodes[:0]
 	for _, column := range []*pgtype.FlatArray[[]byte]{&a.records, &a.restRecords, &a.results, &a.errors, &a.reasons} {
 		clear(*column)
 		*column = (*column)[:0]

@@ -80,7 +80,7 @@ type FinishParams struct {
 	// Reason is what psql shows of a pause; empty for none.
 	Reason string
 	// What the run has spent, its children included.
-	InputTokens, OutputTokens, CostNanoUSD, Nodes int64
+	InputTokens, OutputTokens, CostNanoUSD, Unpriced, Nodes int64
 	// Inbox, if set, is the version of what has reached the run from outside that the decision rests on:
 	// when there is more by now, nothing changes and the error is [ErrChanged].
 	Inbox *int64

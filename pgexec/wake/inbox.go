@@ -44,7 +44,7 @@ type ChildEnd struct {
 	// Output is the result as the child's log has it, JSON null if there is none.
 	Output *pb.Payload
 	// What the child has spent, its own children included.
-	InputTokens, OutputTokens, CostNanoUSD, Nodes int64
+	InputTokens, OutputTokens, CostNanoUSD, Unpriced, Nodes int64
 }
 
 // Inbox is what has reached a run from outside, as of one snapshot.
@@ -76,6 +76,7 @@ type inboxRow struct {
 	InputTokens  int64
 	OutputTokens int64
 	CostNanoUSD  int64
+	Unpriced     int64
 	Nodes        int64
 }
 
@@ -113,7 +114,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 func (r inboxRow) childEnd() (ChildEnd, error) {
 	end := ChildEnd{
 		NodeID: r.NodeID, RunID: *r.Child, Status: r.What, Error: r.Error,
-		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostNanoUSD: r.CostNanoUSD, Nodes: r.Nodes,
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostNanoUSD: r.CostNanoUSD, Unpriced: r.Unpriced, Nodes: r.Nodes,
 	}
 	var rec pb.Record
 	if err := proto.Unmarshal(r.Record, &rec); err != nil {

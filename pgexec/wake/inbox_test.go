@@ -1,6 +1,7 @@
 package wake
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func TestReadInbox_Signals(t *testing.T) {
 	if in = b.read(other, nil); len(in.Signals) != 1 {
 		t.Errorf("of the other run: %+v", in)
 	}
-	if _, err := ReadInbox(t.Context(), b.pool, runlog.RunID{1}, nil, nil); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if _, err := ReadInbox(t.Context(), b.pool, runlog.RunID{1}, nil, nil); !errors.Is(err, ErrNoRun) {
 		t.Errorf("of no run: %v", err)
 	}
 }

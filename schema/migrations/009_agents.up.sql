@@ -756,8 +756,9 @@ begin
   end if;
   if new.input ? 'continue' then
     select * into former from pgexec.runs r where r.run_id = (new.input ->> 'continue')::uuid;
-    if former.kind is distinct from 'agent' or former.finished_at is null then
-      raise exception 'continue: % is not an agent''s run that has ended', new.input ->> 'continue' using errcode = 'foreign_key_violation';
+    if former.kind is distinct from 'agent' or former.finished_at is null
+      or former.created_by <> (case when new.parent_run_id is null then session_user else new.created_by end) then
+      raise exception 'continue: % is not an agent''s run of yours that has ended', new.input ->> 'continue' using errcode = 'foreign_key_violation';
     end if;
   end if;
   limits := coalesce(agent.definition -> 'limits', '{}');
@@ -782,3 +783,378 @@ $$;
 create trigger runs_agent_before_insert before insert on pgexec.runs
   for each row when (new.kind = 'agent' and new.forked_from is null and not new.input ? '$blob')
   execute function pgexec.runs_agent_before_insert();
+
+-- How much was spent at a price that is not known, child runs included, as of the run's last end or pause.
+alter table pgexec.runs add column unpriced bigint not null default 0;
+
+-- The record format's usage has got the field unpriced.
+do $$
+declare
+  definition text := pg_get_functiondef('pgexec.decode_message(bytea, integer, integer, text, integer)'::regprocedure);
+  added text := replace(definition, '{cost_nano_usd,i,-}}', '{cost_nano_usd,i,-},{unpriced,i,-}}');
+begin
+  if length(added) <> length(definition) + length(',{unpriced,i,-}') then
+    raise exception 'pgexec.decode_message is not what the migrations before made it';
+  end if;
+  execute added;
+end
+$$;
+
+-- A fork has its source's limits, those of agents too.
+do $$
+declare
+  definition text := pg_get_functiondef('pgexec.fork(uuid, bigint, text, jsonb)'::regprocedure);
+  added text := replace(replace(definition,
+    ', labels, traceparent)', ', labels, traceparent, max_turns, max_tool_calls, forked_from)'),
+    'source.traceparent);', 'source.traceparent, source.max_turns, source.max_tool_calls, source.run_id);');
+begin
+  if length(added) <> length(definition) + length(', max_turns, max_tool_calls, forked_from, source.max_turns, source.max_tool_calls, source.run_id') then
+    raise exception 'pgexec.fork is not what the migrations before made it';
+  end if;
+  execute added;
+end
+$$;
+
+-- Resume raises the limits of agents too.
+do $$
+declare
+  definition text := pg_get_functiondef('pgexec.resume(uuid, bigint, numeric, integer, bigint, timestamptz)'::regprocedure);
+  added text := replace(replace(replace(replace(definition,
+    'DEFAULT NULL::timestamp with time zone)', 'DEFAULT NULL::timestamp with time zone, add_turns integer DEFAULT NULL::integer, add_tool_calls integer DEFAULT NULL::integer)'),
+    'add_nodes, add_wall_ms) < 0', 'add_nodes, add_wall_ms, add_turns, add_tool_calls) < 0'),
+    'or coalesce(resume.deadline > r.deadline, false) as gets_more', 'or coalesce(add_turns > 0 and r.max_turns is not null, false)
+          or coalesce(add_tool_calls > 0 and r.max_tool_calls is not null, false)
+          or coalesce(resume.deadline > r.deadline, false) as gets_more'),
+    'max_wall_ms = r.max_wall_ms + coalesce(add_wall_ms, 0),', 'max_wall_ms = r.max_wall_ms + coalesce(add_wall_ms, 0),
+        max_turns = r.max_turns + coalesce(add_turns, 0),
+        max_tool_calls = r.max_tool_calls + coalesce(add_tool_calls, 0),');
+begin
+  -- Each name is there so often if and only if everything was replaced.
+  if (select count(*) from regexp_matches(added, 'add_turns', 'g')) <> 4 then
+    raise exception 'pgexec.resume is not what the migrations before made it';
+  end if;
+  drop function pgexec.resume(uuid, bigint, numeric, integer, bigint, timestamptz);
+  execute added;
+end
+$$;
+
+-- What follows reads logs with the rights of who asks.
+
+-- A payload of a decoded record as the JSON it is, also where it is a blob of this database; one that is elsewhere as what stands for it.
+create function pgexec.payload_json(payload jsonb) returns jsonb
+language plpgsql stable
+set search_path = ''
+as $$
+begin
+  if payload #>> '{$blob,url}' like 'db:%' and payload #>> '{$blob,media_type}' = 'application/json' then
+    return coalesce(pgexec.json_lossy(pgexec.blob_bytes(payload #>> '{$blob,url}')), payload);
+  end if;
+  return payload;
+end
+$$;
+
+-- The log of one run decoded: the last record of each node that has not been retried since, with payloads that are blobs read.
+create function pgexec.last_records(run_id uuid) returns table (seq bigint, node_id text, node jsonb)
+language sql stable
+set search_path = ''
+as $$
+  with records as materialized (
+    select l.seq, d.rec
+    from pgexec.run_log l
+    cross join lateral (select pgexec.decode(l.record) as rec offset 0) d
+    where l.run_id = last_records.run_id and substring(l.record from 1 for 1) in ('\x0a', '\x32')
+  ), retried as (
+    select n.id, max(r.seq) as seq
+    from records r cross join lateral jsonb_array_elements_text(r.rec #> '{control,node_ids}') n (id)
+    where r.rec #>> '{control,kind}' = 'retried'
+    group by n.id
+  )
+  select l.seq, l.id, l.node
+  from (
+    select distinct on (r.rec #>> '{node,id}') r.seq, r.rec #>> '{node,id}' as id, r.rec -> 'node' as node
+    from records r
+    where r.rec ? 'node'
+    order by r.rec #>> '{node,id}', r.seq desc
+  ) l
+  where l.seq > coalesce((select r.seq from retried r where r.id = l.id), 0)
+$$;
+
+-- The approvals that a run waits for.
+create function pgexec.open_approvals(run_id uuid) returns table (node_id text, about jsonb, args jsonb, since timestamptz)
+language sql stable
+set search_path = ''
+as $$
+  with done as materialized (
+    select r.* from pgexec.last_records(open_approvals.run_id) r
+    -- Most runs have no approval, and their logs are not decoded.
+    where exists (
+      select from pgexec.run_log l
+      where l.run_id = open_approvals.run_id and position(convert_to('approval', 'UTF8') in l.record) > 0)
+  )
+  select s.spec ->> 'id', i.input -> 'about', coalesce(i.input -> 'args', 'null'), p.since
+  from done d
+  cross join lateral jsonb_array_elements(d.node -> 'spawned') s (spec)
+  cross join lateral (select pgexec.payload_json(s.spec -> 'input') as input offset 0) i
+  cross join lateral (
+    select max((q.node ->> 'finished_at')::timestamptz) as since,
+      bool_and(coalesce(q.node ->> 'status' = 'succeeded' or s.spec ->> 'join' = 'all_done' and q.node is not null, false)) as ready
+    from jsonb_array_elements_text(s.spec -> 'parents') e (id)
+    left join done q on q.node_id = e.id
+  ) p
+  where s.spec ->> 'kind' = 'approval' and p.ready
+    and not exists (select from done a where a.node_id = s.spec ->> 'id')
+$$;
+
+-- What people are asked to approve, in runs that have not ended: who asks, the tool, and the arguments it would get.
+create view pgexec.approvals as
+select r.run_id, a.node_id, a.about ->> 'tool' as tool, a.args, a.about, a.since, r.kind, r.input ->> 'agent' as agent, r.created_by
+from pgexec.runs r
+cross join lateral pgexec.open_approvals(r.run_id) a
+where r.finished_at is null;
+
+-- Decides about an approval that is open, once: the same decision again changes nothing, another one is an error.
+create function pgexec.decide(run_id uuid, node_id text, decision jsonb) returns void
+language plpgsql volatile security definer
+set search_path = ''
+as $$
+#variable_conflict use_column
+declare
+  key text;
+  sent jsonb;
+begin
+  if not exists (select from pgexec.open_approvals(decide.run_id) a where a.node_id = decide.node_id) then
+    raise exception 'run % has no open approval %', decide.run_id, decide.node_id
+      using errcode = 'invalid_parameter_value',
+        hint = coalesce('Open are ' || (select string_agg(a.node_id, ', ' order by a.node_id) from pgexec.open_approvals(decide.run_id) a) || '.', 'None is open.');
+  end if;
+  -- Each time that it is asked again, after a retry, there is another key.
+  key := 'approval ' || decide.node_id || ' ' || (
+    select count(*) from pgexec.nodes n where n.run_id = decide.run_id and n.node_id = decide.node_id);
+  insert into pgexec.signals (run_id, name, payload, node_id, dedupe_key)
+  values (decide.run_id, 'approval', decision, decide.node_id, key)
+  on conflict on constraint signals_run_id_dedupe_key_key do nothing;
+  if not found then
+    select s.payload into sent from pgexec.signals s where s.run_id = decide.run_id and s.dedupe_key = key;
+    if sent <> decision then
+      raise exception 'approval % of run % has been decided already: %', decide.node_id, decide.run_id, sent
+        using errcode = 'object_not_in_prerequisite_state';
+    end if;
+  end if;
+end
+$$;
+revoke execute on function pgexec.decide(uuid, text, jsonb) from public;
+
+-- Approves what a node of kind approval asks for; with args, with these in the place of those it asks for.
+create function pgexec.approve(run_id uuid, node_id text, args jsonb default null) returns text
+language sql volatile security definer
+set search_path = ''
+as $$
+  select pgexec.decide(approve.run_id, approve.node_id, '{"approve": true}'
+    || case when approve.args is null then '{}' else jsonb_build_object('args', approve.args) end);
+  select 'approved'
+$$;
+
+-- Rejects it: what needs it is skipped, and a model is told the reason.
+create function pgexec.reject(run_id uuid, node_id text, reason text default null) returns text
+language sql volatile security definer
+set search_path = ''
+as $$
+  select pgexec.decide(reject.run_id, reject.node_id, jsonb_strip_nulls(jsonb_build_object('approve', false, 'reason', reject.reason)));
+  select 'rejected'
+$$;
+
+-- What a message says: its texts, and where its images are.
+create function pgexec.content_text(content jsonb) returns text
+language sql immutable parallel safe
+set search_path = ''
+as $$
+  select case jsonb_typeof(content)
+    when 'string' then content #>> '{}'
+    when 'array' then (
+      select nullif(string_agg(case when p ? 'image' or p ->> 'type' in ('image', 'image_url') or p ? '$blob' then '[an image]' else p ->> 'text' end, E'\n' order by n), '')
+      from jsonb_array_elements(content) with ordinality _ (p, n))
+    when 'object' then coalesce(pgexec.content_text(content -> 'text'), pgexec.content_text(content -> 'content'), content::text)
+    when 'null' then null
+    else content::text
+  end
+$$;
+
+-- What a tool gave, as far as it is text.
+create function pgexec.result_text(output jsonb) returns text
+language sql immutable parallel safe
+set search_path = ''
+as $$
+  select case
+    when jsonb_typeof(output) <> 'object' then output #>> '{}'
+    when jsonb_typeof(output -> 'content') = 'array' then pgexec.content_text(output -> 'content')
+    when output ? 'body' and output ? 'status' then output ->> 'body'
+    when output ? 'rows' and output ? 'command' then output ->> 'rows'
+    when jsonb_typeof(output -> 'text') = 'string' then output ->> 'text'
+    else output::text
+  end
+$$;
+
+-- The calls of an assistant's message in either provider's format: [{"id", "name", "args"}]. Arguments that are no JSON are a text.
+create function pgexec.message_calls(message jsonb) returns jsonb
+language sql immutable parallel safe
+set search_path = ''
+as $$
+  select jsonb_agg(c.call order by c.n)
+  from (
+    select n, jsonb_build_object('id', t -> 'id', 'name', t #> '{function,name}',
+      'args', pgexec.json_lossy(convert_to(coalesce(nullif(t #>> '{function,arguments}', ''), '{}'), 'UTF8'))) as call
+    from jsonb_array_elements(case jsonb_typeof(message -> 'tool_calls') when 'array' then message -> 'tool_calls' end) with ordinality _ (t, n)
+    union all
+    select n, jsonb_build_object('id', b -> 'id', 'name', b -> 'name', 'args', b -> 'input')
+    from jsonb_array_elements(case jsonb_typeof(message -> 'content') when 'array' then message -> 'content' end) with ordinality _ (b, n)
+    where b ->> 'type' = 'tool_use'
+  ) c
+$$;
+
+-- The conversation of an agent's run, in its order, read from the log: what users said, what the model answered and
+-- called, and what came of each call, whole. Also what the runtime told the model (role note), and summaries that later turns
+-- have in the place of what came before (role summary). The seq is that of the record; a run that goes on with a former one
+-- begins with that one's messages. A node that failed for good shows its error.
+create function pgexec.conversation(run_id uuid)
+returns table (seq bigint, node_id text, role text, text text, calls jsonb, call_id text, is_error boolean,
+  input_tokens bigint, cached_tokens bigint, output_tokens bigint, reasoning_tokens bigint, cost_usd numeric)
+language sql stable
+set search_path = ''
+as $$
+  with done as materialized (
+    select r.seq, r.node_id, r.node ->> 'kind' as kind, r.node ->> 'status' <> 'succeeded' as failed,
+      case when r.node ->> 'status' = 'succeeded' then pgexec.payload_json(r.node -> 'output') end as output,
+      r.node #>> '{error,message}' as error
+    from pgexec.last_records(conversation.run_id) r
+  ), start as (
+    select d.seq, d.output, pgexec.payload_json(r.input) as input
+    from pgexec.runs r
+    left join done d on d.node_id = 'root'
+    where r.run_id = conversation.run_id and r.kind = 'agent'
+  ), turns as (
+    select d.seq, d.node_id, substr(d.node_id, length('turn-') + 1)::integer as n, d.output, d.failed, d.error,
+      pgexec.message_calls(d.output -> 'message') as calls
+    from done d
+    where d.kind = 'turn' and d.node_id ~ '^turn-[0-9]+$'
+  ), said (seq, pos, node_id, role, text, calls, call_id, is_error, spent) as (
+    select s.seq, n, 'root', m ->> 'role',
+      coalesce(pgexec.content_text(m -> 'parts'), pgexec.content_text(m #> '{raw,content}')),
+      pgexec.message_calls(m -> 'raw'), m ->> 'call_id', (m ->> 'is_error')::boolean, null::jsonb
+    from start s cross join lateral jsonb_array_elements(s.output -> 'history') with ordinality h (m, n)
+    union all
+    select s.seq, 100000 + n, 'root', m ->> 'role', pgexec.content_text(m -> 'content'), null, null, null, null
+    from start s
+    cross join lateral jsonb_array_elements(
+      coalesce(s.input -> 'messages', jsonb_build_array(jsonb_build_object('role', 'user', 'content', s.input -> 'prompt')))) with ordinality i (m, n)
+    union all
+    select t.seq, 0, t.node_id, 'note', t.output ->> 'note', null, null, null, null
+    from turns t where t.output ? 'note'
+    union all
+    select t.seq, 1, t.node_id, 'assistant',
+      coalesce(pgexec.content_text(t.output #> '{message,content}'), t.output ->> 'refusal', t.output ->> 'overflow', t.error),
+      t.calls, null, case when t.failed or t.output ? 'overflow' then true end, t.output
+    from turns t where t.failed or t.output ?| array['message', 'overflow']
+    union all
+    -- One result for each call: of its node, or why it has none.
+    select coalesce(r.seq, t.seq), 1 + c.n, coalesce(r.node_id, t.node_id), 'tool',
+      coalesce(r.error, pgexec.result_text(r.output), 'not run: ' || coalesce(t.output ->> 'held', t.output ->> 'refused', a.error, 'the call is not valid')),
+      null, c.call ->> 'id', case when r.failed or r.node_id is null or r.output ->> 'is_error' = 'true' then true end, null
+    from turns t
+    cross join lateral jsonb_array_elements(t.calls) with ordinality c (call, n)
+    left join lateral (
+      select d.* from done d
+      where d.node_id ~ format('^call-%s-%s(-next)*$', t.n, c.n)
+      order by d.seq desc limit 1
+    ) r on true
+    left join done a on a.node_id = format('approval-%s-%s', t.n, c.n)
+    -- A call that is still to be made has no result yet.
+    where r.node_id is not null or a.failed or t.output ? 'refused'
+      or t.output ? 'held' and c.n > coalesce((t.output ->> 'held_from')::integer, 0)
+      or exists (select from turns later where later.n > t.n)
+    union all
+    select d.seq, 0, d.node_id, 'user', pgexec.content_text(d.output), null, null, null, null
+    from done d
+    where d.kind = 'signal' and d.node_id ~ '^(message|inbox)-[0-9]+$' and jsonb_typeof(d.output) <> 'null'
+    union all
+    select d.seq, 0, d.node_id, 'summary', coalesce(d.output ->> 'summary', d.error), null, null, case when d.failed then true end, d.output
+    from done d where d.kind = 'compact'
+  )
+  select s.seq, s.node_id, s.role, s.text, s.calls, s.call_id, s.is_error,
+    (s.spent #>> '{usage,input}')::bigint, (s.spent #>> '{usage,cached_read}')::bigint,
+    (s.spent #>> '{usage,output}')::bigint, (s.spent #>> '{usage,reasoning}')::bigint, (s.spent ->> 'cost_usd')::numeric
+  from said s
+  order by s.seq nulls first, s.pos
+$$;
+
+-- A node whose cost is not known, or not all of it, has none.
+create or replace view pgexec.nodes as
+select
+  l.run_id,
+  l.seq,
+  d.rec #>> '{node,id}' as node_id,
+  d.rec #>> '{node,kind}' as kind,
+  array(select jsonb_array_elements_text(d.rec #> '{node,parents}')) as parents,
+  d.rec #>> '{node,status}' as status,
+  d.rec #> '{node,output}' as output,
+  coalesce(d.rec #>> '{node,error,message}', 'damaged record: ' || (d.rec ->> 'corrupt')) as error,
+  (d.rec #>> '{node,attempt}')::bigint as attempt,
+  coalesce((d.rec #>> '{node,usage,input_tokens}')::bigint, 0)
+    + coalesce((d.rec #>> '{node,usage,output_tokens}')::bigint, 0) as tokens,
+  case when coalesce((d.rec #>> '{node,usage,unpriced}')::bigint, 0) = 0
+    then coalesce((d.rec #>> '{node,usage,cost_nano_usd}')::numeric, 0) / 1000000000 end as cost_usd,
+  (d.rec #>> '{node,started_at}')::timestamptz as started_at,
+  (d.rec #>> '{node,finished_at}')::timestamptz as finished_at,
+  (d.rec #>> '{node,finished_at}')::timestamptz - (d.rec #>> '{node,started_at}')::timestamptz as duration,
+  (d.rec #>> '{node,replica_id}')::bigint as replica_id
+from pgexec.run_log l
+-- Decoded once a row: "offset 0" keeps the planner from repeating the call in each column.
+cross join lateral (select pgexec.decode(l.record) as rec offset 0) d
+-- The first byte of a node's record, so that the others are not decoded at all.
+where substring(l.record from 1 for 1) = '\x0a';
+
+drop view pgexec.run_overview;
+-- One line a run: what it does, where, and why it waits.
+create view pgexec.run_overview as
+select
+  r.run_id,
+  r.kind,
+  r.status,
+  r.owner,
+  p.host,
+  -- The newest record's seq, from the primary key; null when the log is empty or was pruned.
+  (select l.seq from pgexec.run_log l where l.run_id = r.run_id order by l.seq desc limit 1) as head,
+  coalesce(r.finished_at, now()) - r.created_at as age,
+  -- What is wanted of it comes first: that is on its way, whatever the run does.
+  case coalesce(r.wanted, r.status)
+    when 'cancel' then 'being cancelled' || coalesce(': ' || r.wanted_reason, '')
+    when 'pause' then 'being paused' || coalesce(': ' || r.wanted_reason, '')
+    when 'queued' then case
+      when r.run_at > now() then 'scheduled at ' || to_char(r.run_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+      when r.waiting_kinds is not null then 'no replica for kind ' || array_to_string(r.waiting_kinds, ', ')
+      when r.orphaned_by is not null then 'replica ' || r.orphaned_by || ' died'
+      else 'queued for ' || date_trunc('second', now() - greatest(r.run_at, r.created_at)) end
+    when 'parked' then r.reason
+    when 'paused' then coalesce(r.reason, 'paused')
+  end as waits_for,
+  greatest(r.epoch - 1, 0) as takeovers,
+  -- Spent, child runs included, as of the last end or pause.
+  r.input_tokens + r.output_tokens as tokens,
+  r.input_tokens,
+  r.output_tokens,
+  -- Null when it is not known, or not all of it: so many uses of a model have no price in pgexec.model_prices.
+  case when r.unpriced = 0 then r.cost_usd end as cost_usd,
+  r.unpriced,
+  r.nodes_done,
+  r.error,
+  r.queue,
+  r.priority,
+  r.labels,
+  r.parent_run_id,
+  r.parent_node_id,
+  r.depth,
+  r.created_by,
+  r.created_at,
+  r.started_at,
+  r.finished_at
+from pgexec.runs r
+left join pgexec.replicas p on p.replica_id = r.owner;

@@ -1025,7 +1025,9 @@ type Usage struct {
 	InputTokens  int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
 	OutputTokens int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	// Cost in billionths of a US dollar.
-	CostNanoUsd   int64 `protobuf:"varint,3,opt,name=cost_nano_usd,json=costNanoUsd,proto3" json:"cost_nano_usd,omitempty"`
+	CostNanoUsd int64 `protobuf:"varint,3,opt,name=cost_nano_usd,json=costNanoUsd,proto3" json:"cost_nano_usd,omitempty"`
+	// Model turns whose cost is not known: the model has no price.
+	Unpriced      int64 `protobuf:"varint,4,opt,name=unpriced,proto3" json:"unpriced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1077,6 +1079,13 @@ func (x *Usage) GetOutputTokens() int64 {
 func (x *Usage) GetCostNanoUsd() int64 {
 	if x != nil {
 		return x.CostNanoUsd
+	}
+	return 0
+}
+
+func (x *Usage) GetUnpriced() int64 {
+	if x != nil {
+		return x.Unpriced
 	}
 	return 0
 }
@@ -1621,11 +1630,12 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\fR\x06sha256\x12\x1d\n" +
 	"\n" +
-	"media_type\x18\x04 \x01(\tR\tmediaType\"s\n" +
+	"media_type\x18\x04 \x01(\tR\tmediaType\"\x8f\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\"\n" +
-	"\rcost_nano_usd\x18\x03 \x01(\x03R\vcostNanoUsd\"i\n" +
+	"\rcost_nano_usd\x18\x03 \x01(\x03R\vcostNanoUsd\x12\x1a\n" +
+	"\bunpriced\x18\x04 \x01(\x03R\bunpriced\"i\n" +
 	"\x05Error\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
