@@ -10,7 +10,7 @@ import (
 func TestMain(m *testing.M) {
 	pgtest.RunChild(map[string]func(){
 		"replica": replicaProcess, "random replica": randomReplicaProcess, "relay replica": relayProcess,
-		"blob replica": blobReplicaProcess, "worker": workerProcess,
+		"blob replica": blobReplicaProcess, "worker": workerProcess, "agent replica": agentReplicaProcess,
 	})
 	os.Exit(m.Run())
 }
