@@ -133,7 +133,7 @@ func TestAgents_SixtyTurnsWithReplicasKilledEveryTwoSeconds(t *testing.T) {
 	for i := range runs {
 		ids = append(ids, start(ctx, t, client, "agent", map[string]any{"agent": []string{"openai", "anthropic"}[i%2], "prompt": fmt.Sprint("run ", i)}))
 	}
-	kills := killReplicas(ctx, t, pool, role)
+	kills := killAgentReplicas(ctx, t, pool, role)
 	t.Logf("%d replicas were killed; the model was asked %d times for %d turns", kills, len(model.Requests()), runs*(turns+1))
 
 	for i, id := range ids {
@@ -212,9 +212,9 @@ func prepareMarathon(ctx context.Context, t *testing.T, pool *pgxpool.Pool, mode
 	return role
 }
 
-// killReplicas has two replicas work until all runs have ended, and kills one of
+// killAgentReplicas has two replicas work until all runs have ended, and kills one of
 // them every two seconds, which is replaced at once. It returns how many were killed.
-func killReplicas(ctx context.Context, t *testing.T, pool *pgxpool.Pool, role string) (kills int) {
+func killAgentReplicas(ctx context.Context, t *testing.T, pool *pgxpool.Pool, role string) (kills int) {
 	t.Helper()
 	begin := func() *pgtest.Child {
 		return pgtest.StartChild(t, "agent replica", replicaURL+"="+pgtest.URL(t), replicaSQLRole+"="+role)
