@@ -121,7 +121,7 @@ return $json$
     "duration": {
       "title": "a duration, as \"30s\" or \"1h30m\"",
       "type": "string",
-      "pattern": "^[1-9][0-9]{0,5}(ms|s|m|h)([0-9]{1,4}(ms|s|m|h)){0,2}$"
+      "pattern": "^[1-9][0-9]{0,5}(ms|s|m|h)([0-9]{1,4}(ms|s|m|h)){0,3}$"
     },
     "url": {
       "title": "a URL, as https://host/path, without user and password",
@@ -1057,7 +1057,8 @@ as $$
     union all
     -- One result for each call: of its node, or why it has none.
     select coalesce(r.seq, t.seq), 1 + c.n, coalesce(r.node_id, t.node_id), 'tool',
-      coalesce(r.error, pgexec.result_text(r.output), 'not run: ' || coalesce(t.output ->> 'held', t.output ->> 'refused', a.error, 'the call is not valid')),
+      coalesce(r.error, pgexec.result_text(r.output), 'not run: ' || coalesce(
+        case when c.n > coalesce((t.output ->> 'held_from')::integer, 0) then t.output ->> 'held' end, t.output ->> 'refused', a.error, 'the call is not valid')),
       null, c.call ->> 'id', case when r.failed or r.node_id is null or r.output ->> 'is_error' = 'true' then true end, null
     from turns t
     cross join lateral jsonb_array_elements(t.calls) with ordinality c (call, n)

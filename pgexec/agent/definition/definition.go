@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -135,8 +136,24 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
+// String writes a duration without fractions, as "1m30s500ms".
+func (d Duration) String() string {
+	var b strings.Builder
+	left := time.Duration(d)
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := left / unit.length; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+		}
+		left %= unit.length
+	}
+	return b.String()
+}
+
 // MarshalJSON writes what UnmarshalJSON reads.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
 // Parse reads and checks what is in pgexec.agents.definition. An [*Error] names
 // the first field that is wrong, and shows no secret.

@@ -20,7 +20,7 @@ const whole = `{
   "max_output_tokens": 1000, "effort": "high", "extra": {"seed": 1}, "headers": {"X-Team": "blue", "Authorization": {"file": "/run/secrets/a", "prefix": "Bearer "}},
   "limits": {"max_turns": 5, "max_tool_calls": 6, "max_tokens": 7, "max_cost_usd": 0.25, "max_wall": "1h30m"},
   "context": {"window": 1000, "compact_at": 0.5, "keep_turns": 2},
-  "max_attempts": 3, "idle_timeout": "5s", "total_timeout": "500ms", "http_allow": ["example.org"],
+  "max_attempts": 3, "idle_timeout": "1500ms", "total_timeout": "90m1s1ms", "http_allow": ["example.org"],
   "tools": [
     {"type": "http", "name": "weather", "description": "d", "parameters": {"type": "object", "properties": {"city": {}, "day": {}}},
      "timeout": "1s", "max_attempts": 1, "approval": true, "at_most_once": "ask", "max_output": 256,
