@@ -107,6 +107,7 @@ func stepKinds(executions *os.File) *pgexec.Kinds {
 		}
 		return runStep(ctx, n, in)
 	}, nil)
+	addMarked(kinds)
 	return kinds
 }
 
