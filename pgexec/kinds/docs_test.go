@@ -45,6 +45,8 @@ func TestDocs_ExamplesRun(t *testing.T) {
 func TestDocs_LifeExamplesRun(t *testing.T)    { checkExamples(t, "../../docs/life.md", 20) }
 func TestDocs_WorkersExamplesRun(t *testing.T) { checkExamples(t, "../../docs/workers.md", 12) }
 
+func TestDocs_LimitsExamplesRun(t *testing.T) { checkExamples(t, "../../docs/limits.md", 4) }
+
 func checkExamples(t *testing.T, path string, least int) {
 	b := setup(t)
 	checked := 0
