@@ -132,8 +132,9 @@ func (a *Agents) count(ctx context.Context, n *pgexec.Node, def *definition.Defi
 	if err != nil {
 		return s, nil, err
 	}
-	used := pgexec.Usage{InputTokens: t.Usage.Input, OutputTokens: t.Usage.Output}
+	used := pgexec.Usage{InputTokens: t.Usage.Input, OutputTokens: t.Usage.Output, Unpriced: 1}
 	if l.costUSD != nil {
+		used.Unpriced = 0
 		s.CostUSD, used.CostNanoUSD = json.RawMessage(strconv.Quote(*l.costUSD)), *l.costNano
 	}
 	n.AddUsage(used)

@@ -43,6 +43,9 @@ func TestCost_AnUnknownPriceIsSeenAsSuch(t *testing.T) {
 	if cost, known := b.output(id, "turn-1")["cost_usd"]; cost != nil || !known {
 		t.Errorf("cost %v", cost)
 	}
+	if n := query[int](b, `select unpriced from pgexec.runs where run_id = $1`, id); n != 1 {
+		t.Errorf("%d turns without a price, want 1", n)
+	}
 }
 
 func TestSecrets_AreInNoRecord(t *testing.T) {

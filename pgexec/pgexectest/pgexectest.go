@@ -87,7 +87,8 @@ type Node struct {
 	// Attempt counts the attempts made, the last one included.
 	Attempt int
 	Tokens  int64
-	CostUSD float64
+	// CostUSD is nil where the cost, or a part of it, is not known.
+	CostUSD *float64
 }
 
 // Run starts a replica in this process and a run of that kind on it, waits until
