@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		main()
 	}
+	if os.Getenv(mcpEnv) != "" {
+		serveMCP()
+	}
 	for _, name := range []string{"PGEXEC_DATABASE_URL", "PGEXEC_SESSION_DATABASE_URL", "PGEXEC_HTTP_ALLOW", "PGEXEC_HTTP_TOKEN"} {
 		if err := os.Unsetenv(name); err != nil {
 			panic(err)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -61,7 +62,8 @@ type mcpServer struct {
 	Env     map[string]string `json:"env"`
 }
 
-// readMCPConfig reads the commands of MCP servers; none without a file.
+// readMCPConfig reads the commands of MCP servers; none without a file. ${NAME} in
+// a value of env is that variable of this process.
 func readMCPConfig(path string) (map[string]mcp.Server, error) {
 	if path == "" {
 		return nil, nil
@@ -85,9 +87,30 @@ func readMCPConfig(path string) (map[string]mcp.Server, error) {
 		}
 		server := mcp.Server{Name: name, Command: append([]string{s.Command}, s.Args...)}
 		for _, key := range slices.Sorted(maps.Keys(s.Env)) {
-			server.Env = append(server.Env, key+"="+s.Env[key])
+			value, err := expand(s.Env[key])
+			if err != nil {
+				return nil, fmt.Errorf("%s: server %q: env %s: %w", path, name, key, err)
+			}
+			server.Env = append(server.Env, key+"="+value)
 		}
 		servers[name] = server
 	}
 	return servers, nil
+}
+
+// variable stands for one of the environment.
+var variable = regexp.MustCompile(`\$\{(\w+)\}`)
+
+// expand puts in variables of the environment. One that is not set is an error: without
+// it the server would start, and fail where nobody sees why.
+func expand(text string) (string, error) {
+	var missing error
+	text = variable.ReplaceAllStringFunc(text, func(m string) string {
+		value, ok := os.LookupEnv(variable.FindStringSubmatch(m)[1])
+		if !ok {
+			missing = fmt.Errorf("%s is not set in the environment", m)
+		}
+		return value
+	})
+	return text, missing
 }
