@@ -48,7 +48,8 @@ type runJSON struct {
 	Depth          int               `json:"depth"`
 	InputTokens    int64             `json:"input_tokens"`
 	OutputTokens   int64             `json:"output_tokens"`
-	CostUSD        float64           `json:"cost_usd"`
+	CostUSD        *float64          `json:"cost_usd"` // null if it is not known, or not all of it
+	Unpriced       int64             `json:"unpriced"`
 	NodesDone      int64             `json:"nodes_done"`
 	MaxTokens      *int64            `json:"max_tokens"`
 	MaxCostUSD     *float64          `json:"max_cost_usd"`
@@ -69,7 +70,7 @@ func newRunJSON(r *pgexec.Run) runJSON {
 		CreatedBy: r.CreatedBy, CreatedAt: r.CreatedAt, StartedAt: orNull(r.StartedAt), FinishedAt: orNull(r.FinishedAt),
 		Input: r.Input, Result: r.Result, Error: orAbsent(r.Error), Reason: orAbsent(r.Reason),
 		ParentRunID: orAbsent(r.ParentRunID), ParentNodeID: orAbsent(r.ParentNodeID), Depth: r.Depth,
-		InputTokens: r.Spent.InputTokens, OutputTokens: r.Spent.OutputTokens, CostUSD: usd(r.Spent.CostNanoUSD), NodesDone: r.NodesDone,
+		InputTokens: r.Spent.InputTokens, OutputTokens: r.Spent.OutputTokens, CostUSD: knownCost(r.Spent), Unpriced: r.Spent.Unpriced, NodesDone: r.NodesDone,
 		MaxTokens: orAbsent(l.MaxTokens), MaxCostUSD: orAbsent(l.MaxCostUSD), MaxNodes: orAbsent(l.MaxNodes),
 		MaxTurns: orAbsent(l.MaxTurns), MaxToolCalls: orAbsent(l.MaxToolCalls),
 		MaxWallMs: orAbsent(l.MaxWall.Milliseconds()), Deadline: orNull(l.Deadline),

@@ -29,7 +29,7 @@ type nodeJSON struct {
 	FinishedAt *time.Time      `json:"finished_at"`
 	ReplicaID  int64           `json:"replica_id"`
 	Tokens     int64           `json:"tokens"`
-	CostUSD    float64         `json:"cost_usd"`
+	CostUSD    *float64        `json:"cost_usd"` // null if it is not known
 }
 
 func (a *app) newRunShow() *cobra.Command {
@@ -136,9 +136,14 @@ func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
 func spentText(run *pgexec.Run, nodes []nodeJSON) string {
 	var tokens int64
 	var cost float64
+	unknown := 0
 	for _, n := range nodes {
 		tokens += n.Tokens
-		cost += n.CostUSD
+		if n.CostUSD == nil {
+			unknown++
+			continue
+		}
+		cost += *n.CostUSD
 	}
 	if tokens == 0 && cost == 0 && run.Limits.MaxNodes == 0 {
 		return ""
@@ -149,6 +154,9 @@ func spentText(run *pgexec.Run, nodes []nodeJSON) string {
 	}
 	if cost > 0 {
 		parts = append(parts, dollars(cost))
+	}
+	if unknown > 0 {
+		parts = append(parts, fmt.Sprintf("%d nodes at unknown prices", unknown))
 	}
 	return strings.Join(parts, ", ")
 }

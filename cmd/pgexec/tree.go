@@ -60,7 +60,7 @@ func indent(level int) string {
 	return strings.Repeat("  ", level-1) + "└ "
 }
 
-// spent shows tokens and cost; nothing if neither was spent.
+// spent shows tokens and cost, and how many turns had no price; nothing if nothing was spent.
 func spent(u pgexec.Usage) string {
 	var parts []string
 	if tokens := u.InputTokens + u.OutputTokens; tokens > 0 {
@@ -69,7 +69,19 @@ func spent(u pgexec.Usage) string {
 	if u.CostNanoUSD > 0 {
 		parts = append(parts, dollars(usd(u.CostNanoUSD)))
 	}
+	if u.Unpriced > 0 {
+		parts = append(parts, fmt.Sprintf("%d at unknown prices", u.Unpriced))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// knownCost is a cost in US dollars, nil if it is not known.
+func knownCost(u pgexec.Usage) *float64 {
+	if u.Unpriced > 0 {
+		return nil
+	}
+	cost := usd(u.CostNanoUSD)
+	return &cost
 }
 
 func dollars(usd float64) string { return fmt.Sprintf("$%.4g", usd) }

@@ -35,13 +35,35 @@ func TestCost_IsThatOfThePriceTable(t *testing.T) {
 }
 
 func TestCost_AnUnknownPriceIsSeenAsSuch(t *testing.T) {
-	b := setup(t, `rules: [{reply: {text: hi}}]`)
-	b.define("a", nil)
+	b := setup(t, `
+rules:
+  - {when: {user: hello, turn: 0}, reply: {calls: [{name: helper, args: {prompt: help}}]}}
+  - {reply: {text: hi}}
+`)
+	b.define("a", object{"tools": []object{{"type": "agent", "name": "helper", "agent": "cheap"}}})
+	b.define("cheap", object{"model": "cheap"})
+	if _, err := b.pool.Exec(b.ctx, `insert into pgexec.model_prices (provider, model, input, output) values ('openai', 'any', 1, 1)`); err != nil {
+		t.Fatal(err)
+	}
 	b.replica()
 	id := b.ask("hello")
 	b.answer(id)
-	if cost, known := b.output(id, "turn-1")["cost_usd"]; cost != nil || !known {
-		t.Errorf("cost %v", cost)
+	if cost := b.output(id, "turn-1")["cost_usd"]; cost == nil {
+		t.Error("the price of the agent's own model is not known")
+	}
+	// That of the sub-agent's is not, and so neither is the whole.
+	if !query[bool](b, `select cost_usd is null and unpriced = 1 and tokens > 0 from pgexec.run_overview where run_id = $1`, id) {
+		t.Error("run_overview has a cost")
+	}
+	if got := query[string](b, `select string_agg(node_id, ' ' order by seq) from pgexec.nodes where run_id = $1 and cost_usd is null`, id); got != "call-1-1" {
+		t.Errorf("nodes without a cost: %s", got)
+	}
+	if spent := b.wait(id).Spent; spent.Unpriced != 1 || spent.CostNanoUSD == 0 {
+		t.Errorf("spent %+v", spent)
+	}
+	child := query[string](b, `select run_id::text from pgexec.runs where parent_run_id = $1`, id)
+	if !query[bool](b, `select count(*) = 1 and bool_and(cost_usd is null) from pgexec.conversation($1) where role = 'assistant'`, child) {
+		t.Error("the sub-agent's turn has a cost")
 	}
 	if n := query[int](b, `select unpriced from pgexec.runs where run_id = $1`, id); n != 1 {
 		t.Errorf("%d turns without a price, want 1", n)
