@@ -91,8 +91,8 @@ func TestContinue_OnlyARunOfTheSameRole(t *testing.T) {
 	if _, err := b.pool.Exec(b.ctx, `update pgexec.runs set created_by = 'somebody' where run_id = $1`, first); err != nil {
 		t.Fatal(err)
 	}
-	run := b.wait(b.start(object{"agent": "a", "prompt": "tell me", "continue": first}))
-	if run.Status != pgexec.RunFailed || !strings.Contains(run.Error, "there is no run "+first.String()+" of this role") {
-		t.Errorf("run is %s: %s", run.Status, run.Error)
+	_, err := b.client.Start(b.ctx, "agent", object{"agent": "a", "prompt": "tell me", "continue": first}, nil)
+	if err == nil || !strings.Contains(err.Error(), "is not an agent's run of yours that has ended") {
+		t.Errorf("start: %v", err)
 	}
 }

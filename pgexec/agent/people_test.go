@@ -3,8 +3,12 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -152,4 +156,40 @@ rules:
 			}
 		})
 	}
+}
+
+// A turn that comes while an MCP server waits for a person asks nobody: the next
+// one does, when the answer is there.
+func TestQuestion_OfAnMCPServerWaitsForAPerson(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	server.AddTool(&sdk.Tool{Name: "deploy", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			if answer, ok := req.Params.InputResponses["sure"].(*sdk.ElicitResult); ok {
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "deployed: " + answer.Action}}}, nil
+			}
+			return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{"sure": &sdk.ElicitParams{Message: "Sure?"}}, RequestState: "s"}, nil
+		})
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true})
+	service := httptest.NewServer(handler)
+	t.Cleanup(service.Close)
+	b := setup(t, `
+rules:
+  - when: {turn: 0}
+    reply: {calls: [{name: far_deploy, args: {}}, {name: echo, args: {n: 1}}]}
+  - reply: {text: "{{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{{"type": "mcp", "name": "far", "url": service.URL}, kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.ask("go")
+	b.eventually(`select status = 'parked' and exists (select from pgexec.nodes n where n.run_id = r.run_id and n.node_id = 'turn-2') from pgexec.runs r where run_id = $1`, id)
+	if n := len(b.requests()); n != 1 {
+		t.Errorf("the model was asked %d times before there is a result", n)
+	}
+	if err := b.client.Signal(b.ctx, id, "answer", object{"action": "accept"}, &pgexec.SignalOpts{NodeID: "call-1-1-input"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.answer(id); got.Text != "deployed: accept\n{\"n\":1}" || got.Turns != 2 {
+		t.Errorf("answer %+v", got)
+	}
+	b.requests()
 }
