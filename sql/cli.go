@@ -10,4 +10,6 @@ var (
 	CliNodes string
 	//go:embed cli_now.sql
 	CliNow string
+	//go:embed cli_tasks.sql
+	CliTasks string
 )

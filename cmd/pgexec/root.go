@@ -110,7 +110,7 @@ Run a replica:       pgexec serve`,
 	root.PersistentFlags().StringVar(&a.urlFlag, "database-url", "",
 		"the database, as postgres://user:password@host:port/name\n(default $PGEXEC_DATABASE_URL, else libpq's PG* variables)")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.newMigrate(), a.newServe(), a.newRun(), a.newBlob(), a.newDemo(), a.newFakeModel(), a.newVersion())
+	root.AddCommand(a.newMigrate(), a.newServe(), a.newRun(), a.newBlob(), a.newDemo(), a.newFakeModel(), a.newTask(), a.newVersion())
 	return root
 }
 

@@ -55,6 +55,8 @@ func TestUsage_ExitsWithTwo(t *testing.T) {
 		{"blob get", "usage: pgexec blob get URL|SHA256"},
 		{"blob ls 17", `"17" is not a run's id`},
 		{"blob gc --grace -1s", "--grace -1s"},
+		{"task", "pgexec task needs a command"},
+		{"task ls --limit 0", "--limit 0"},
 		{"serve --http 0.0.0.0:0", "PGEXEC_HTTP_TOKEN"},
 		{"serve --http :0", "PGEXEC_HTTP_TOKEN"},
 		{"serve --http 8080", "want ADDRESS:PORT or off"},
@@ -80,7 +82,7 @@ func TestHelp_NamesEveryCommand(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		out := mustInvoke(t, args...)
-		for _, name := range []string{"blob", "demo", "fake-model", "migrate", "run", "serve", "version"} {
+		for _, name := range []string{"blob", "demo", "fake-model", "migrate", "run", "serve", "task", "version"} {
 			if !strings.Contains(out, "\n  "+name) {
 				t.Errorf("help lacks %s: %s", name, out)
 			}
