@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,10 +53,21 @@ func New(pool *pgxpool.Pool, cfg Config) *Store {
 	return &Store{
 		pool:    pool,
 		writes:  baseOf(cfg.Write),
-		urls:    append(append([]string{cfg.Write}, cfg.Read...), Database),
+		urls:    distinct(append(append([]string{cfg.Write}, cfg.Read...), Database)),
 		cache:   newCache(cacheBytes),
 		buckets: make(map[string]bucket),
 	}
+}
+
+// distinct keeps the first URL of each store.
+func distinct(urls []string) []string {
+	var kept []string
+	for _, u := range urls {
+		if !slices.ContainsFunc(kept, func(k string) bool { return baseOf(k) == baseOf(u) }) {
+			kept = append(kept, u)
+		}
+	}
+	return kept
 }
 
 // baseOf is what the URLs of a store's blobs begin with: its own without what says how to connect.

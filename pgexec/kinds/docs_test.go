@@ -41,8 +41,9 @@ func TestDocs_ExamplesRun(t *testing.T) {
 	}
 }
 
-// The examples of docs/life.md and docs/workers.md give what their comments say.
+// The examples of docs/life.md, docs/blobs.md and docs/workers.md give what their comments say.
 func TestDocs_LifeExamplesRun(t *testing.T)    { checkExamples(t, "../../docs/life.md", 20) }
+func TestDocs_BlobsExamplesRun(t *testing.T)   { checkExamples(t, "../../docs/blobs.md", 5) }
 func TestDocs_WorkersExamplesRun(t *testing.T) { checkExamples(t, "../../docs/workers.md", 12) }
 
 func TestDocs_LimitsExamplesRun(t *testing.T) { checkExamples(t, "../../docs/limits.md", 4) }
