@@ -21,8 +21,8 @@ const (
 // inputPath names the input as a whole in an error.
 const inputPath = "input"
 
-// maxOutput bounds a node's output as JSON, so that its record, with ids and
-// parents around it, stays under the hard limit of a record (1 MiB).
+// maxOutput bounds the output of a sql node as JSON: more rows are for the
+// statement to narrow, not for a run to carry.
 const maxOutput = 960 << 10
 
 // fault is an error about which it is decided whether another attempt is worth making.

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// maxResponseBody bounds the body after decompression.
-	maxResponseBody = 512 << 10
+	// maxResponseBody bounds the body after decompression, and maxHTTPOutput what it and the headers take as JSON.
+	maxResponseBody = 16 << 20
+	maxHTTPOutput   = 2 * maxResponseBody
 	// maxExcerpt bounds what an error quotes of a body.
 	maxExcerpt = 1 << 10
 )
@@ -41,9 +42,9 @@ func readOutput(resp *http.Response) (json.RawMessage, error) {
 		return nil, tooLarge("more than " + strconv.Itoa(maxResponseBody))
 	}
 	out := httpOutput(resp, body)
-	if len(out) > maxOutput {
+	if len(out) > maxHTTPOutput {
 		return nil, permanent(codeTooLarge, "%s answered with a body of %d bytes that takes, with its headers, %d bytes as JSON, over the limit of %d",
-			describe(resp), len(body), len(out), maxOutput)
+			describe(resp), len(body), len(out), maxHTTPOutput)
 	}
 	return out, nil
 }

@@ -317,15 +317,15 @@ func TestHTTP_SizesAreBounded(t *testing.T) {
 		return k.exchange(t.Context(), json.RawMessage(`{"url":"`+srv.URL+path+`"}`), testKey)
 	}
 	out, err := get("/fits")
-	if err != nil || len(out) > maxOutput {
+	if err != nil || len(out) > maxHTTPOutput {
 		t.Errorf("a body at the limit: %d bytes of output, %v", len(out), err)
 	}
 	_, err = get("/length")
-	wantFailure(t, err, "too_large", true, "body of 99999999 bytes, over the limit of 524288")
+	wantFailure(t, err, "too_large", true, "body of 99999999 bytes, over the limit of 16777216")
 	_, err = get("/stream")
-	wantFailure(t, err, "too_large", true, "body of more than 524288 bytes, over the limit of 524288")
+	wantFailure(t, err, "too_large", true, "body of more than 16777216 bytes, over the limit of 16777216")
 	_, err = get("/escapes")
-	wantFailure(t, err, "too_large", true, "body of 262144 bytes that takes", "over the limit of 983040")
+	wantFailure(t, err, "too_large", true, "body of 8388608 bytes that takes", "over the limit of 33554432")
 	_, err = get("/header")
 	wantFailure(t, err, "too_large", true, "response header over the limit of 65536 bytes")
 }

@@ -62,16 +62,21 @@ func (s *Spec) request(args map[string]json.RawMessage) (*httpInput, error) {
 		return nil, badArguments("they do not make a URL")
 	}
 	in := &httpInput{Method: s.Method, Timeout: seconds(s.Timeout)}
-	inQuery := s.Query
 	if s.Method == http.MethodGet || s.Method == http.MethodDelete {
-		inQuery = slices.Sorted(maps.Keys(left))
+		u.RawQuery = addQuery(u.RawQuery, slices.Sorted(maps.Keys(left)), left)
 	} else {
-		defer func() { in.Body = object(left) }()
+		u.RawQuery = addQuery(u.RawQuery, s.Query, left)
+		in.Body = object(left)
 	}
-	query := strings.TrimSuffix(u.RawQuery, "&")
-	for _, name := range inQuery {
-		value, ok := left[name]
-		delete(left, name)
+	in.URL = u.String()
+	return in, nil
+}
+
+// addQuery adds the named arguments to a query, and takes them out of args.
+func addQuery(query string, names []string, args map[string]json.RawMessage) string {
+	for _, name := range names {
+		value, ok := args[name]
+		delete(args, name)
 		if !ok || isNull(value) {
 			continue
 		}
@@ -80,9 +85,7 @@ func (s *Spec) request(args map[string]json.RawMessage) (*httpInput, error) {
 		}
 		query += url.QueryEscape(name) + "=" + url.QueryEscape(plain(value))
 	}
-	u.RawQuery = query
-	in.URL = u.String()
-	return in, nil
+	return query
 }
 
 // fill replaces the placeholders of the URL by their arguments, which it takes out of args.

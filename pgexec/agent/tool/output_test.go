@@ -16,23 +16,25 @@ var png = []byte("\x89PNG\r\n\x1a\n\x00\xff")
 
 // C52: the model sees the head of a large result and a note; the whole is in the log, or in the blob store.
 func TestResult_IsCutAndKeptWhole_C52(t *testing.T) {
-	b := setup(t, http.NotFound)
 	const size = 5 << 20
+	b := setup(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), size)) })
 	pgexec.AddKind(b.kinds, "big", func(context.Context, *pgexec.Node, json.RawMessage) (string, error) {
 		return strings.Repeat("é", size/2), nil
 	}, nil)
 	pgexec.AddKind(b.kinds, "loud", func(context.Context, *pgexec.Node, json.RawMessage) (string, error) {
 		return "", pgexec.Permanent(&json.UnmarshalTypeError{Value: strings.Repeat("x", 2000)})
 	}, nil)
-	id := b.start(`"tools": [{"type": "kind", "name": "big", "kind": "big", "max_output": 301}, {"type": "kind", "name": "loud", "kind": "loud", "max_output": 300}]`,
-		call("big", `{}`), call("loud", `{}`))
+	id := b.start(`"tools": [{"type": "kind", "name": "big", "kind": "big", "max_output": 301}, {"type": "kind", "name": "loud", "kind": "loud", "max_output": 300},
+		{"type": "http", "name": "get", "url": "{URL}/"}]`,
+		call("big", `{}`), call("loud", `{}`), call("get", `{}`))
 	got := b.results(id)
 	want(t, got[0], strings.Repeat("é", 150)+"|[cut: 300 of 5242880 bytes are shown; the whole is the output of node call-1-1]", false)
 	if len(got[1].Text) > 310 {
 		t.Errorf("the model sees an error of %d bytes", len(got[1].Text))
 	}
 	blobs, err := b.client.Blobs(t.Context(), id)
-	if err != nil || len(blobs) != 1 || blobs[0].Size != size+2 {
+	want(t, got[2], strings.Repeat("x", 16384)+"|[cut: 16384 of 5242880 bytes are shown; the whole is the output of node call-1-3]", false)
+	if err != nil || len(blobs) != 2 || min(blobs[0].Size, blobs[1].Size) != size+2 {
 		t.Errorf("blobs of the run: %+v, %v", blobs, err)
 	}
 }

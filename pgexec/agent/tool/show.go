@@ -1,132 +1,136 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"mime"
+	"reflect"
 	"strings"
 
 	"github.com/pgexec/runtime/pgexec"
-	"github.com/pgexec/runtime/pgexec/agent/mcp"
+	"github.com/pgexec/runtime/pgexec/agent/definition"
+	"github.com/pgexec/runtime/pgexec/agent/llm"
 )
 
-// http shows the body of an answer.
-func (s *shown) http(raw json.RawMessage) bool {
-	var out struct {
-		Status  int                        `json:"status"`
-		Headers map[string]json.RawMessage `json:"headers"`
-		Body    json.RawMessage            `json:"body"`
-		Base64  *[]byte                    `json:"body_base64"`
+// clip cuts a text to so many bytes, at a character's end.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	if json.Unmarshal(raw, &out) != nil || out.Status == 0 {
-		return false
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// shown gathers what the model sees of an output, up to a limit of text.
+type shown struct {
+	n     *pgexec.Node
+	node  pgexec.NodeID
+	parts []llm.Part
+	// left is how many more bytes of text the model sees; seen and all, of how many bytes it saw how many.
+	left, seen, all int
+}
+
+func (s *shown) text(text string) {
+	s.all += len(text)
+	if text = clip(text, s.left); text == "" {
+		return
 	}
-	body := plain(out.Body)
+	s.left -= len(text)
+	s.seen += len(text)
+	if s.seen < s.all {
+		s.left = 0 // what comes after a cut is not shown either
+	}
+	s.parts = append(s.parts, llm.Part{Text: text})
+}
+
+// note adds a text of the runtime's own, which no limit cuts.
+func (s *shown) note(format string, args ...any) {
+	s.parts = append(s.parts, llm.Part{Text: fmt.Sprintf(format, args...)})
+}
+
+// end adds what was cut (C52).
+func (s *shown) end() []llm.Part {
+	if s.seen < s.all {
+		s.note("[cut: %d of %d bytes are shown; the whole is the output of node %s]", s.seen, s.all, s.node)
+	}
+	if len(s.parts) == 0 {
+		s.note("(no output)")
+	}
+	return s.parts
+}
+
+// maxImage bounds, in bytes, an image that the model is shown: providers refuse larger ones, in every later turn too.
+const maxImage = 5 << 20
+
+// imageTypes are what providers take.
+var imageTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
+
+func (s *shown) image(mediaType string, data []byte) {
 	switch {
-	case out.Base64 != nil:
-		mediaType, _, _ := mime.ParseMediaType(plain(out.Headers["content-type"]))
-		s.image(mediaType, *out.Base64)
-	case body == "":
-		s.note("(status %d, no body)", out.Status)
+	case !imageTypes[mediaType]:
+		s.note("[%d bytes of %s are not shown; they are in the output of node %s]", len(data), orUnknown(mediaType), s.node)
+	case len(data) == 0 || len(data) > maxImage:
+		s.note("[an image of %d bytes is not shown, %d is the most; it is in the output of node %s]", len(data), maxImage, s.node)
 	default:
-		s.text(body)
+		s.parts = append(s.parts, llm.Part{Image: &llm.Image{MediaType: mediaType, Data: data}})
 	}
-	return true
 }
 
-// sql shows the rows, or how many a statement without rows wrote.
-func (s *shown) sql(raw json.RawMessage) bool {
-	var out struct {
-		Command string          `json:"command"`
-		Count   int64           `json:"row_count"`
-		Columns []string        `json:"columns"`
-		Rows    json.RawMessage `json:"rows"`
+func orUnknown(mediaType string) string {
+	if mediaType == "" {
+		return "an unknown type"
 	}
-	switch {
-	case json.Unmarshal(raw, &out) != nil || out.Command == "":
-		return false
-	case len(out.Columns) == 0:
-		s.text(fmt.Sprintf("%s: %d rows", out.Command, out.Count))
-	default:
-		s.text(string(out.Rows))
-	}
-	return true
+	return clip(mediaType, 100)
 }
 
-// mcp shows the parts of a result, or its structured form if it has no other.
-func (s *shown) mcp(raw json.RawMessage) (known, isError bool, err error) {
-	var out mcpOutput
-	switch {
-	case json.Unmarshal(raw, &out) != nil || out.Content == nil:
-		return false, false, nil
-	case out.Needs != nil:
-		s.note("error: the tool needs an answer of a person first, which is not there yet")
-		return true, true, nil
-	case out.IsError:
-		s.note("error:")
+// edited tells the model that a person changed what it asked for.
+func (s *shown) edited(approval *pgexec.Ancestor, call *llm.Call) error {
+	if approval == nil || approval.Status() != pgexec.StatusSucceeded {
+		return nil
 	}
-	for _, part := range out.Content {
-		p := mcp.ParsePart(part)
-		if p.Type == mcp.Text {
-			s.text(p.Text)
-			continue
-		}
-		known, err := s.blob(part)
-		if err != nil {
-			return true, out.IsError, err
-		}
-		if !known {
-			s.text(string(p.Raw))
-		}
-	}
-	if len(out.Content) == 0 && out.Structured != nil {
-		s.text(string(out.Structured))
-	}
-	return true, out.IsError, nil
-}
-
-// blob shows the bytes that a value stands for, if it is such a value: an image
-// as one, text as text.
-func (s *shown) blob(raw json.RawMessage) (known bool, err error) {
-	var ref pgexec.BlobRef
-	if json.Unmarshal(raw, &ref) != nil {
-		return false, nil
-	}
-	isText := strings.HasPrefix(ref.MediaType, "text/") || ref.MediaType == "application/json"
-	if ref.Size > maxImage && !isText || !isText && !imageTypes[ref.MediaType] {
-		s.note("[%d bytes of %s are not shown; they are blob %s]", ref.Size, orUnknown(ref.MediaType), ref.URL)
-		return true, nil
-	}
-	r, err := s.n.OpenBlob(s.ctx, ref)
+	raw, err := approval.RawOutput()
 	if err != nil {
-		return true, err
+		return err
 	}
-	defer r.Close()
-	data, err := io.ReadAll(r)
-	switch {
-	case err != nil:
-		return true, err
-	case isText:
-		s.text(strings.ToValidUTF8(string(data), "\uFFFD"))
-	default:
-		s.image(ref.MediaType, data)
+	var approved struct {
+		Args json.RawMessage `json:"args"`
 	}
-	return true, nil
+	if err := json.Unmarshal(raw, &approved); err != nil {
+		return err
+	}
+	if !same(approved.Args, call.Args) {
+		s.note("[a person changed the arguments of this call to %s]", clip(string(approved.Args), defaultMaxOutput))
+	}
+	return nil
 }
 
-// agent shows the answer of a sub-agent.
-func (s *shown) agent(raw json.RawMessage) bool {
-	var out struct {
-		Text    *string `json:"text"`
-		Refusal string  `json:"refusal"`
+// same compares JSON, whatever its blanks and the order of its fields.
+func same(a, b json.RawMessage) bool {
+	x, errX := decode(a)
+	y, errY := decode(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+// show shows the output of a call, and reports whether it is a failure of the
+// tool. An output that is not what the tool makes is what a person said it is.
+func (s *shown) show(ctx context.Context, spec *Spec, raw json.RawMessage) (isError bool, err error) {
+	known := false
+	switch spec.Type {
+	case definition.TypeHTTP:
+		known = s.http(raw)
+	case definition.TypeSQL:
+		known = s.sql(raw)
+	case definition.TypeMCP:
+		known, isError, err = s.mcp(ctx, raw)
+	case definition.TypeAgent:
+		known = s.agent(raw)
+	case definition.TypeKind:
+		known, err = s.blob(ctx, raw)
+	case definition.TypeSleep:
+		s.note("(the time is over)")
+		known = true
 	}
-	if json.Unmarshal(raw, &out) != nil || out.Text == nil {
-		return false
+	if !known && err == nil {
+		s.text(plain(raw))
 	}
-	s.text(*out.Text)
-	if out.Refusal != "" {
-		s.text("[its model refused: " + out.Refusal + "]")
-	}
-	return true
+	return isError, err
 }
