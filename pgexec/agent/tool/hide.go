@@ -32,15 +32,43 @@ func (h hider) text(s string) string {
 	return s
 }
 
-// json hides secrets in JSON, in which they may be escaped.
+// json hides secrets in the strings of JSON, however they are escaped. It stays JSON.
 func (h hider) json(raw json.RawMessage) json.RawMessage {
-	for _, secret := range h.secrets {
-		escaped, err := json.Marshal(secret)
-		if err != nil {
-			continue // a string has no such error
+	if len(h.secrets) == 0 {
+		return raw
+	}
+	var b bytes.Buffer
+	for len(raw) > 0 {
+		begin := bytes.IndexByte(raw, '"')
+		if begin < 0 {
+			break
 		}
-		raw = bytes.ReplaceAll(raw, []byte(secret), []byte(hidden))
-		raw = bytes.ReplaceAll(raw, escaped[1:len(escaped)-1], []byte(hidden))
+		end := begin + literal(raw[begin:])
+		b.Write(raw[:begin])
+		b.Write(h.literal(raw[begin:end]))
+		raw = raw[end:]
+	}
+	b.Write(raw)
+	return b.Bytes()
+}
+
+// literal is the length of the string that JSON begins with.
+func literal(raw []byte) int {
+	for i := 1; i < len(raw); i++ {
+		switch raw[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(raw)
+}
+
+func (h hider) literal(raw json.RawMessage) json.RawMessage {
+	s := text(raw)
+	if clean := h.text(s); clean != s {
+		return quote(clean)
 	}
 	return raw
 }

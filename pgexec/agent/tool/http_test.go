@@ -94,3 +94,21 @@ func TestHTTP_ADefinitionNarrowsWhereItsToolsMayGo(t *testing.T) {
 		t.Errorf("nothing is allowed: %+v", got[0])
 	}
 }
+
+// C43: a service that honours the key does the work once, however often it is asked.
+func TestHTTP_SameIdempotencyKeyOnEveryAttempt_C43(t *testing.T) {
+	keys := make(chan string, 10)
+	b := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Idempotency-Key")
+		if len(keys) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	id := b.start(`"tools": [{"type": "http", "name": "refund", "method": "POST", "url": "{URL}/refund", "max_attempts": 2}]`, call("refund", `{}`))
+	want(t, b.results(id)[0], "(status 200, no body)", false)
+	for range 2 {
+		if key, own := <-keys, id.String()+"/call-1-1"; key != own {
+			t.Errorf("key %q, want %q", key, own)
+		}
+	}
+}
