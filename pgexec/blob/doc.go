@@ -8,6 +8,8 @@
 //   - A blob that a run refers to is never collected, whatever else happens at the same time:
 //     TestCollect_NeverTakesWhatIsReferredTo; and one that comes back is never hit by a collector that was
 //     held up: TestCollect_LateRemovalHitsNothingNew.
+//   - No record refers to a blob that is not there, wherever a process is killed: TestBlobs_KilledBetweenBlobAndRecord; on
+//     a real S3 server, too: TestBlobs_OnS3.
 //   - What nobody refers to is collected after the grace time, also what a writer that died left behind:
 //     TestCollect_TakesWhatNobodyRefersTo.
 //

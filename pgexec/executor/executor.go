@@ -27,6 +27,9 @@
 //   - A node that a fleet-wide limit holds has no goroutine; its run parks and is woken in its
 //     turn: TestFleetLimit_ParkedRunsGoOn. Each place is given back whatever happens to the
 //     run: TestFleetLimit_PlacesComeBack.
+//   - A payload too large for the log is stored, and referred to, before its record is made, so that no record refers to
+//     what is not there: TestBlob_LargeOutput, TestBlob_LargeInput, TestBlob_LargeInWaits; one that
+//     is missing or altered fails the node that needs it: TestBlob_MissingFailsTheNodeThatNeedsIt.
 //
 // The package is internal to pgexec: no compatibility is promised.
 package executor
