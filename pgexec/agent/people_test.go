@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -105,7 +106,7 @@ rules:
 	if _, err := b.client.Cancel(b.ctx, id, "enough"); err != nil {
 		t.Fatal(err)
 	}
-	if cause := <-ended; cause != pgexec.ErrCancelled {
+	if cause := <-ended; !errors.Is(cause, pgexec.ErrCancelled) {
 		t.Errorf("the call ended with %v", cause)
 	}
 	if run := b.wait(id); run.Status != pgexec.RunCancelled {
