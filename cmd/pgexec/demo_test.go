@@ -65,11 +65,13 @@ func TestDemo_RunsSurviveKillAndDrain(t *testing.T) {
 		`goes on with \S+, \d+ ms after the death of`,
 		`SIGTERM to replica [ABC], which has [1-9]\d* runs at work`,
 		`replica [ABC] has drained and ended with exit code 0`,
-		`(?m)^ succeeded \|   12 \|`,
+		`a person approves: select pgexec.approve\(approval-3-1 of report-\d+\)`,
+		`(?m)^ writer  \| succeeded \|   12 \|`,
+		`(?m)^ checker \| succeeded \|   12 \|`,
 		`(?m)^ \S+ +\| [ABC] +\| [ABC]  \| SIGKILL \| +\d+ \| +\d+ \| +\d+$`,
 		`(?m)^ \S+ +\| [ABC] +\| [ABC]  \| SIGTERM \| +\d+ \| +\d+ \| +\d+$`,
-		`(?m)^   12 \|   288 \|          0 \|    0$`,
-		`All 288 nodes are recorded exactly once`,
+		`(?m)^   24 \|   252 \|          0 \|    0$`,
+		`All 252 nodes are recorded exactly once`,
 	} {
 		if !regexp.MustCompile(pattern).MatchString(said) {
 			t.Errorf("the output lacks %s", pattern)
@@ -250,7 +252,7 @@ func TestDemo_Keep(t *testing.T) {
 	if _, err := url.Parse(address); err != nil {
 		t.Fatal(err)
 	}
-	if out := mustInvoke(t, "run", "ls", "--database-url", address); strings.Count(out, "succeeded") != 12 {
+	if out := mustInvoke(t, "run", "ls", "--database-url", address); strings.Count(out, "succeeded") != 24 {
 		t.Errorf("the kept runs: %s", out)
 	}
 	pids := servers(t, tmp)

@@ -42,13 +42,15 @@ type demo struct {
 	watchers  sync.WaitGroup
 	stopWatch context.CancelFunc
 	story     *story
+	// asked is since when an approval has been open; zero once it was given.
+	asked map[question]time.Time
 }
 
 func (d *demo) run(ctx context.Context) error {
 	d.display = newDisplay(d.cfg)
 	fmt.Fprintf(d.cfg.Out, "pgexec demo: agent runs that survive the death of the process that runs them\n\n")
 	for _, step := range []func(context.Context) error{
-		d.prepareDatabase, d.prepareService, d.startReplicas, d.insertRuns, d.play, d.report,
+		d.prepareDatabase, d.prepareService, d.defineAgents, d.startReplicas, d.insertRuns, d.play, d.report,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -80,7 +82,7 @@ func (d *demo) prepareDatabase(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"answers_create", "replica_create", "takeovers_create"} {
+	for _, name := range []string{"replica_create", "takeovers_create"} {
 		if _, err := d.pool.Exec(ctx, statement(name)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -94,13 +96,23 @@ func (d *demo) prepareService(context.Context) (err error) {
 	if d.service, err = startService(); err != nil {
 		return err
 	}
-	d.display.step("service", "%s, stands in for a model and its tools", d.service.url)
+	d.display.step("service", "%s, stands in for two models and their tools", d.service.url)
+	return nil
+}
+
+func (d *demo) defineAgents(ctx context.Context) error {
+	for name, definition := range agents(d.service.url) {
+		if _, err := d.pool.Exec(ctx, statement("agent_insert"), name, definition); err != nil {
+			return fmt.Errorf("define agent %s: %w", name, err)
+		}
+	}
+	d.display.step("agents", "writer and checker, each an INSERT INTO pgexec.agents")
 	return nil
 }
 
 // startReplicas starts three and waits until all of them serve.
 func (d *demo) startReplicas(ctx context.Context) error {
-	d.story = newStory(nil)
+	d.story, d.asked = newStory(nil), make(map[question]time.Time)
 	for _, name := range []string{"A", "B", "C"} {
 		p, err := startReplica(d.cfg.Program, name, d.db.url, d.service.addr)
 		if err != nil {
@@ -172,7 +184,7 @@ func (d *demo) identify(ctx context.Context) (bool, error) {
 // insertRuns adds the runs one after the other, as they come in to an application,
 // so that all replicas get some.
 func (d *demo) insertRuns(ctx context.Context) error {
-	all, err := plans(d.service.url)
+	all, err := plans()
 	if err != nil {
 		return err
 	}
@@ -187,7 +199,7 @@ func (d *demo) insertRuns(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	d.display.step("runs", "%d with %d nodes in all, each an INSERT INTO pgexec.runs", len(all), d.story.total)
+	d.display.step("runs", "%d, each an INSERT INTO pgexec.runs", len(all))
 	fmt.Fprintln(d.cfg.Out)
 	return nil
 }
@@ -243,7 +255,9 @@ func (d *demo) play(ctx context.Context) error {
 			err = d.noteEnd(p)
 		case <-tick.C:
 			d.display.draw(d.story)
-			err = d.act(ctx)
+			if err = d.act(ctx); err == nil {
+				err = d.approve(ctx)
+			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pgexec/runtime/pgexec/agent/definition"
 )
 
 // A result looks as psql prints it.
@@ -71,7 +73,7 @@ func TestService_CountsRepeatedCalls(t *testing.T) {
 	defer s.close()
 	call := func(key string) (r reply) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/turn", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/tools/search", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +89,7 @@ func TestService_CountsRepeatedCalls(t *testing.T) {
 		return r
 	}
 	first, again, other := call("run/a"), call("run/a"), call("run/b")
-	if first != again || first == other || !strings.HasPrefix(first.Answer, "turn ") {
+	if first != again || first == other || !strings.HasPrefix(first.Answer, "search ") {
 		t.Errorf("answers %v, %v, %v", first, again, other)
 	}
 	if keys, calls := s.counts(); keys != 2 || calls != 3 {
@@ -95,24 +97,20 @@ func TestService_CountsRepeatedCalls(t *testing.T) {
 	}
 }
 
-// Every graph of the demo holds what its plan says.
-func TestPlans_CountTheirNodes(t *testing.T) {
+// The agents of the demo are good ones, and its models have something to say.
+func TestAgents_AreDefinedWell(t *testing.T) {
 	t.Parallel()
-	all, err := plans("http://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) != 2*runsOfEachShape {
-		t.Errorf("%d runs", len(all))
-	}
-	for _, p := range all {
-		var input struct{ Nodes []node }
-		if err := json.Unmarshal(p.input, &input); err != nil {
+	for name, definitionOf := range agents("http://127.0.0.1:1") {
+		raw, err := json.Marshal(definitionOf)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if len(input.Nodes)+1 != p.nodes {
-			t.Errorf("%s has %d nodes, its plan says %d", p.name, len(input.Nodes)+1, p.nodes)
+		if _, err := definition.Parse(raw); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, err := loadModel(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -143,12 +141,12 @@ func TestVerdict_JudgesByTheQueries(t *testing.T) {
 		runs, sums *result
 		fault      string
 	}{
-		{answer(runs, "succeeded 1"), answer(sums, "2 0 0"), ""},
-		{answer(runs, "failed 1"), answer(sums, "2 0 0"), "succeeded"},
-		{answer(runs, "succeeded 1", "failed 1"), answer(sums, "2 0 0"), "succeeded"},
-		{answer(runs, "succeeded 1"), answer(sums, "2 1 0"), "recorded twice"},
-		{answer(runs, "succeeded 1"), answer(sums, "2 0 1"), "gaps"},
-		{answer(runs, "succeeded 1"), answer(sums, "1 0 0"), "want 2"},
+		{answer(runs, "succeeded 1", "succeeded 1"), answer(sums, "8 0 0"), ""},
+		{answer(runs, "failed 1", "succeeded 1"), answer(sums, "8 0 0"), "succeeded"},
+		{answer(runs, "succeeded 1"), answer(sums, "8 0 0"), "succeeded"},
+		{answer(runs, "succeeded 1", "succeeded 1"), answer(sums, "8 1 0"), "recorded twice"},
+		{answer(runs, "succeeded 1", "succeeded 1"), answer(sums, "8 0 1"), "gaps"},
+		{answer(runs, "succeeded 1", "succeeded 1"), answer(sums, "7 0 0"), "want 8"},
 	} {
 		d := &demo{cfg: Config{Out: t.Output()}, story: s, service: &service{}}
 		err := d.verdict(c.runs, answer("run"), c.sums)

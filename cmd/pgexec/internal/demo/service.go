@@ -8,12 +8,14 @@ import (
 	"hash/fnv"
 	"net"
 	"net/http"
+	"path"
 	"sync"
 	"time"
 )
 
-// service stands in for a model and its tools: a local HTTP server whose
-// answers take their time and depend on the request's Idempotency-Key alone.
+// service stands in for the models and the tools: a local HTTP server whose
+// answers take their time. Those of the models depend on the conversation alone,
+// those of the tools on the request's Idempotency-Key.
 type service struct {
 	url    string
 	addr   string
@@ -31,6 +33,10 @@ const (
 )
 
 func startService() (*service, error) {
+	model, err := loadModel()
+	if err != nil {
+		return nil, err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start service: %w", err)
@@ -41,7 +47,10 @@ func startService() (*service, error) {
 		calls: make(map[string]int),
 		done:  make(chan struct{}),
 	}
-	s.server = &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: 5 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle("/", model)
+	mux.HandleFunc("/tools/", s.answer)
+	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		defer close(s.done)
 		_ = s.server.Serve(l) // ends with close
@@ -58,7 +67,7 @@ func (s *service) close() error {
 	return err
 }
 
-// reply is what the service answers.
+// reply is what a tool answers.
 type reply struct {
 	Answer string `json:"answer"`
 	Hits   int    `json:"hits"`
@@ -79,7 +88,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// Who has gone needs no answer.
-	_ = json.NewEncoder(w).Encode(reply{Answer: fmt.Sprintf("%s %06x", r.URL.Path[1:], sum&0xffffff), Hits: int(sum >> 24)})
+	_ = json.NewEncoder(w).Encode(reply{Answer: fmt.Sprintf("%s %06x", path.Base(r.URL.Path), sum&0xffffff), Hits: int(sum >> 24)})
 }
 
 // sleep reports whether the time has passed before ctx was done.

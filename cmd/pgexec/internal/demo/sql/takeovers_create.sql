@@ -13,7 +13,7 @@ with log as (
       where n.run_id = c.run_id and n.seq < c.seq and n.replica_id = c.former_id)) as since
   from claims c join public.demo_replica f on f.replica_id = c.former_id
 )
-select o.labels ->> 'name' as run, m.former as "from", t.name as "to", m.stopped_by as signal, m.seq as at_seq,
+select coalesce(o.labels ->> 'name', 'a-check') as run, m.former as "from", t.name as "to", m.stopped_by as signal, m.seq as at_seq,
   round(1000 * extract(epoch from m.at - m.since)) as claimed_ms,
   round(1000 * extract(epoch from (select min(n.started_at) from pgexec.nodes n
     where n.run_id = m.run_id and n.seq > m.seq and n.replica_id = m.replica_id) - m.since)) as next_node_ms

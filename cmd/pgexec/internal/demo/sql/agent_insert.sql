@@ -1,0 +1,2 @@
+-- Defines an agent.
+insert into pgexec.agents (name, definition) values ($1, $2)
