@@ -99,7 +99,7 @@ func TestRender_FitsOnTheTerminal(t *testing.T) {
 		{name: "C", pid: 4194302},
 	})
 	s.began = time.Now()
-	all, err := plans("http://127.0.0.1:1")
+	all, err := plans()
 	if err != nil {
 		t.Fatal(err)
 	}
