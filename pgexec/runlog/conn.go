@@ -12,6 +12,8 @@ import (
 const (
 	// checkAfter is the idle time after which a connection is looked at before it is used.
 	checkAfter = time.Second
+	// checkTimeout is for the answer to that.
+	checkTimeout = 2 * time.Second
 	// closeTimeout bounds the goodbye to a server that may be gone.
 	closeTimeout = time.Second
 )
@@ -48,7 +50,7 @@ func (f *flusher) withConn(ctx context.Context, fn func(context.Context, *pgx.Co
 
 // connect makes sure of a connection that was alive a moment ago.
 func (f *flusher) connect(ctx context.Context) error {
-	if f.conn != nil && time.Since(f.used) > checkAfter && f.conn.PgConn().CheckConn() != nil {
+	if f.conn != nil && time.Since(f.used) > checkAfter && !f.answers(ctx) {
 		f.disconnect()
 	}
 	if f.conn != nil {
@@ -64,6 +66,12 @@ func (f *flusher) connect(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+func (f *flusher) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	return f.conn.Ping(ctx) == nil
 }
 
 // disconnect says goodbye if the server still listens. An error means that the connection is gone, which is what was wanted.

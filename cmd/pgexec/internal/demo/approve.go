@@ -39,7 +39,7 @@ func (d *demo) approve(ctx context.Context) error {
 				return fmt.Errorf("approve: %w", err)
 			}
 			d.asked[q] = time.Time{} // answered
-			d.display.event(d.story, fmt.Sprintf("a person approves: select pgexec.approve(%s of %s)", q.NodeID, d.story.byID[q.RunID].name))
+			d.display.event(d.story, fmt.Sprintf("pgexec.approve('%s', '%s')", d.story.byID[q.RunID].name, q.NodeID))
 		}
 	}
 	return nil

@@ -109,12 +109,12 @@ func (s *story) apply(id pgexec.RunID, rec *pb.Record) string {
 func (p *progress) claimed(by *actor, claim *pb.Claim) string {
 	former := p.owner()
 	p.owners = append(p.owners, by)
-	if former == nil {
-		return ""
+	if former == nil || former == by {
+		return "" // it was parked in between
 	}
 	switch {
 	case claim.GetDeadReplicaId() == 0:
-		return fmt.Sprintf("%s goes on with %s, handed over by %s", by.name, p.name, former.name)
+		return fmt.Sprintf("%s goes on with %s, let go by %s", by.name, p.name, former.name)
 	case former.fate != fateKilled:
 		return fmt.Sprintf("%s goes on with %s, lost by %s", by.name, p.name, former.name)
 	}

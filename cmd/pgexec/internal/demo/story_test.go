@@ -80,7 +80,7 @@ func TestStory_WhatGoesWrongIsTold(t *testing.T) {
 		"tried again: busy": {Body: &pb.Record_AttemptFailed{
 			AttemptFailed: &pb.AttemptFailed{NodeId: "n", Error: &pb.Error{Message: "busy"}},
 		}},
-		"handed over by ?": claim(11, 0, time.Now()),
+		"let go by ?": claim(11, 0, time.Now()),
 		"lost by ?":        claim(11, 99, time.Now()),
 	} {
 		s.runs[0].owners = s.runs[0].owners[:1]

@@ -1,4 +1,5 @@
 -- What became of the runs.
-select input ->> 'agent' as agent, status, count(*) as runs,
-  sum(takeovers) as takeovers
-from pgexec.run_overview group by 1, 2 order by 1 desc;
+select r.input ->> 'agent' as agent, o.status, count(*) as runs,
+  sum(o.takeovers) as takeovers
+from pgexec.run_overview o join pgexec.runs r using (run_id)
+group by 1, 2 order by 1 desc;
