@@ -27,6 +27,10 @@ func (s *shown) http(raw json.RawMessage) bool {
 	switch {
 	case out.Base64 != nil:
 		mediaType, _, _ := mime.ParseMediaType(plain(out.Headers["content-type"]))
+		if isText(mediaType) { // in another encoding
+			s.text(strings.ToValidUTF8(string(*out.Base64), "\uFFFD"))
+			break
+		}
 		s.image(mediaType, *out.Base64)
 	case body == "":
 		s.note("(status %d, no body)", out.Status)
@@ -94,8 +98,7 @@ func (s *shown) blob(ctx context.Context, raw json.RawMessage) (known bool, err 
 	if json.Unmarshal(raw, &ref) != nil {
 		return false, nil
 	}
-	isText := strings.HasPrefix(ref.MediaType, "text/") || ref.MediaType == "application/json"
-	if ref.Size > maxImage && !isText || !isText && !imageTypes[ref.MediaType] {
+	if !isText(ref.MediaType) && (ref.Size > maxImage || !imageTypes[ref.MediaType]) {
 		s.note("[%d bytes of %s are not shown; they are blob %s]", ref.Size, orUnknown(ref.MediaType), ref.URL)
 		return true, nil
 	}
@@ -108,12 +111,16 @@ func (s *shown) blob(ctx context.Context, raw json.RawMessage) (known bool, err 
 	switch {
 	case err != nil:
 		return true, err
-	case isText:
+	case isText(ref.MediaType):
 		s.text(strings.ToValidUTF8(string(data), "\uFFFD"))
 	default:
 		s.image(ref.MediaType, data)
 	}
 	return true, nil
+}
+
+func isText(mediaType string) bool {
+	return strings.HasPrefix(mediaType, "text/") || mediaType == "application/json"
 }
 
 // agent shows the answer of a sub-agent.

@@ -125,6 +125,8 @@ func TestMCP_ACallThatMayHaveRunIsNotRepeated(t *testing.T) {
 	if !got[0].IsError || !strings.HasSuffix(got[0].Text, "; the tool may have taken effect, so it is not called again") || !got[1].IsError {
 		t.Errorf("the model sees %+v", got)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if calls["pay"] != 1 || calls["look"] != 2 {
 		t.Errorf("calls: %v, want pay once and look twice", calls)
 	}

@@ -47,12 +47,13 @@ func TestResult_ImagesStayImages(t *testing.T) {
 	pgexec.AddKind(b.kinds, "paint", func(ctx context.Context, n *pgexec.Node, _ json.RawMessage) (pgexec.BlobRef, error) {
 		return n.PutBlob(ctx, "image/png", bytes.NewReader(png))
 	}, nil)
-	got := b.run(`"tools": [{"type": "http", "name": "png", "url": "{URL}/image/png"}, {"type": "http", "name": "zip", "url": "{URL}/application/zip"}, {"type": "kind", "name": "paint", "kind": "paint"}]`,
-		call("png", `{}`), call("zip", `{}`), call("paint", `{}`))
+	got := b.run(`"tools": [{"type": "http", "name": "png", "url": "{URL}/image/png"}, {"type": "http", "name": "zip", "url": "{URL}/application/zip"}, {"type": "http", "name": "odd", "url": "{URL}/text/plain"}, {"type": "kind", "name": "paint", "kind": "paint"}]`,
+		call("png", `{}`), call("zip", `{}`), call("paint", `{}`), call("odd", `{}`))
 	for _, i := range []int{0, 2} {
 		if len(got[i].Images) != 1 || got[i].Images[0].MediaType != "image/png" || !bytes.Equal(got[i].Images[0].Data, png) || got[i].Text != "" {
 			t.Errorf("call %d: the model sees %+v", i+1, got[i])
 		}
 	}
 	want(t, got[1], "[10 bytes of application/zip are not shown; they are in the output of node call-1-2]", false)
+	want(t, got[3], "\uFFFDPNG\r\n\x1a\n\x00\uFFFD", false)
 }
