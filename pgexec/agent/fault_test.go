@@ -107,3 +107,28 @@ rules:
 		t.Errorf("asked %d times", n)
 	}
 }
+
+func TestTurn_AFailedRunIsRetriedFromTheFailedTurn(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {turn: 0}
+    reply: {calls: [{name: echo, args: {n: 1}}]}
+  - times: 1
+    error: {status: 401, code: invalid_api_key, message: Incorrect API key}
+  - reply: {text: "{{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.ask("go")
+	if run := b.wait(id); run.Status != pgexec.RunFailed {
+		t.Fatalf("run is %s", run.Status)
+	}
+	query[string](b, `select pgexec.retry($1)`, id)
+	b.eventually(`select status = 'succeeded' from pgexec.runs where run_id = $1`, id)
+	if got := b.answer(id); got.Text != `{"n":1}` || got.Calls != 1 {
+		t.Errorf("answer %+v", got)
+	}
+	if n := len(b.requests()); n != 3 {
+		t.Errorf("the model was asked %d times, want 3", n)
+	}
+}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/pgexec/runtime/pgexec"
@@ -65,5 +66,32 @@ rules:
 			}
 			b.requests()
 		})
+	}
+}
+
+func TestInteractive_AtALimitItIsPausedWithTheMessageKept_C44(t *testing.T) {
+	b := setup(t, `
+rules: [{reply: {text: "you said {{last_user}}"}}]
+`)
+	b.define("a", object{"interactive": true, "limits": object{"max_turns": 1}})
+	b.replica()
+	id := b.ask("one")
+	b.eventually(`select status = 'parked' from pgexec.runs where run_id = $1`, id)
+	b.say(id, "two")
+	if reason := b.paused(id); !strings.Contains(reason, "limit max_turns reached: 1 of 1") {
+		t.Errorf("paused: %s", reason)
+	}
+	b.say(id, "three")
+	query[string](b, `select pgexec.resume($1)`, id)
+	b.eventually(`select status = 'paused' and exists (select from pgexec.nodes n where n.run_id = r.run_id and n.output ? 'paused') from pgexec.runs r where run_id = $1`, id)
+	query[string](b, `select pgexec.resume($1, add_turns => 5)`, id)
+	b.poll("the answer", func() bool { return len(b.model.Requests()) == 3 })
+	b.say(id, object{"end": true})
+	b.answer(id)
+	requests := b.requests()
+	last := requests[2]
+	said := last[len(last)-2].text() + "|" + last[len(last)-1].text()
+	if !strings.HasPrefix(said, "three|") || !strings.Contains(said, "the limit was raised") {
+		t.Errorf("the model was told %q", said)
 	}
 }

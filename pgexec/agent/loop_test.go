@@ -41,3 +41,22 @@ rules:
 	}
 	b.requests()
 }
+
+func TestLoop_ATurnsRecordDoesNotGrow_C30(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {turn: 40}
+    reply: {text: done}
+  - reply: {text: working, calls: [{name: echo, args: {n: 1}}, {name: echo, args: {n: 2}}], usage: {input: 10, output: 10}}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.ask("go")
+	b.answer(id)
+	size := func(node string) int {
+		return query[int](b, `select octet_length(l.record) from pgexec.run_log l join pgexec.nodes n using (run_id, seq) where run_id = $1 and node_id = $2`, id, node)
+	}
+	if second, last := size("turn-2"), size("turn-40"); last > second+50 {
+		t.Errorf("turn 2 has %d bytes in the log, turn 40 %d", second, last)
+	}
+}

@@ -194,3 +194,25 @@ rules:
 	}
 	b.requests()
 }
+
+func TestSubAgent_WithAPromptThatIsTooLargeForTheLog(t *testing.T) {
+	long := strings.Repeat("river ", 20_000)
+	b := setup(t, `
+rules:
+  - when: {system: researcher}
+    reply: {text: "{{prompt}}"}
+  - when: {turn: 0}
+    reply: {calls: [{name: research, args: {prompt: "{{prompt}}"}}]}
+  - reply: {text: "{{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{{"type": "agent", "name": "research", "agent": "r", "max_output": 1 << 20}}})
+	b.define("r", object{"system": "You are a researcher."})
+	b.replica()
+	id := b.ask(long)
+	if got := b.answer(id); got.Text != long {
+		t.Errorf("%d bytes come back of %d", len(got.Text), len(long))
+	}
+	next := b.start(object{"agent": "a", "prompt": "again", "continue": id})
+	b.answer(next)
+	b.requests()
+}
