@@ -47,7 +47,10 @@ func (env *Env) handleHTTP(ctx context.Context, n *pgexec.Node, in callInput) (j
 		return nil, err
 	}
 	out, err := env.Stock.HTTP(ctx, env.client(hosts), raw, n.IdempotencyKey())
-	return hide.json(out), hide.err(err)
+	if err != nil {
+		return nil, hide.err(err)
+	}
+	return keep(ctx, n, spec, hide.json(out))
 }
 
 // request puts the arguments where the definition has them: into the URL, the query, the body.

@@ -92,7 +92,10 @@ func (env *Env) handleMCP(ctx context.Context, n *pgexec.Node, in callInput) (js
 		out.Needs = askFor(n, spec, res.Needs, args)
 	}
 	raw, err := encode(out)
-	return hide.json(raw), err
+	if err != nil || out.Needs != nil {
+		return hide.json(raw), err
+	}
+	return keep(ctx, n, spec, hide.json(raw))
 }
 
 // content is a part of a result as the node's output has it: what the server

@@ -32,6 +32,12 @@ func TestResult_IsCutAndKeptWhole_C52(t *testing.T) {
 	if len(got[1].Text) > 310 {
 		t.Errorf("the model sees an error of %d bytes", len(got[1].Text))
 	}
+	if n := query[int](b, `select max(length(record)) from pgexec.run_log where run_id = $1`, id); n > 100_000 {
+		t.Errorf("a record has %d bytes", n)
+	}
+	if head := query[string](b, `select output #>> '{content,0,text}' from pgexec.nodes where run_id = $1 and node_id = 'call-1-3'`, id); len(head) != 16384 {
+		t.Errorf("psql shows %d bytes, want what the model sees", len(head))
+	}
 	blobs, err := b.client.Blobs(t.Context(), id)
 	want(t, got[2], strings.Repeat("x", 16384)+"|[cut: 16384 of 5242880 bytes are shown; the whole is the output of node call-1-3]", false)
 	if err != nil || len(blobs) != 2 || min(blobs[0].Size, blobs[1].Size) != size+2 {

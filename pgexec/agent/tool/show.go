@@ -115,6 +115,12 @@ func same(a, b json.RawMessage) bool {
 func (s *shown) show(ctx context.Context, spec *Spec, raw json.RawMessage) (isError bool, err error) {
 	known := false
 	switch spec.Type {
+	case definition.TypeHTTP, definition.TypeSQL, definition.TypeMCP:
+		if known, isError, err = s.kept(ctx, raw); known || err != nil {
+			return isError, err
+		}
+	}
+	switch spec.Type {
 	case definition.TypeHTTP:
 		known = s.http(raw)
 	case definition.TypeSQL:

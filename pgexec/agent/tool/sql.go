@@ -39,7 +39,11 @@ func (env *Env) handleSQL(ctx context.Context, n *pgexec.Node, in callInput) (js
 	if err != nil {
 		return nil, err
 	}
-	return env.Stock.SQL(ctx, n, raw, env.SQLRole)
+	out, err := env.Stock.SQL(ctx, n, raw, env.SQLRole)
+	if err != nil {
+		return nil, err
+	}
+	return keep(ctx, n, spec, out)
 }
 
 func noSQLRole(name string) error {
