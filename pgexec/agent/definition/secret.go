@@ -61,7 +61,8 @@ const maxSecret = 64 << 10
 // pgexec.agents can send what is named here to any address that an agent may
 // reach, so it is nothing else of the environment and of the file system.
 type Secrets struct {
-	// Env are the variables that may be named although they end in neither _API_KEY nor _TOKEN.
+	// Env are the variables that may be named although they end in neither _API_KEY nor _TOKEN,
+	// or begin with PGEXEC_: those are secrets of the replica itself.
 	Env []string
 	// Dir has the files that may be named. Defaults to [DefaultSecretsDir].
 	Dir string
@@ -93,8 +94,9 @@ func (s *Secrets) Headers(headers map[string]Header) (map[string]string, error) 
 }
 
 func (s *Secrets) variable(name string) (string, error) {
-	if !strings.HasSuffix(name, "_API_KEY") && !strings.HasSuffix(name, "_TOKEN") && !slices.Contains(s.Env, name) {
-		return "", fmt.Errorf("variable %s may not be used: its name ends in neither _API_KEY nor _TOKEN and is not one that this replica is configured to give", name)
+	ofProviders := (strings.HasSuffix(name, "_API_KEY") || strings.HasSuffix(name, "_TOKEN")) && !strings.HasPrefix(name, "PGEXEC_")
+	if !ofProviders && !slices.Contains(s.Env, name) {
+		return "", fmt.Errorf("variable %s may not be used: its name does not end in _API_KEY or _TOKEN, or begins with PGEXEC_, and is not one that this replica is configured to give", name)
 	}
 	value := strings.TrimSpace(os.Getenv(name))
 	if value == "" {

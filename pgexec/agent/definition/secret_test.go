@@ -13,6 +13,7 @@ func TestSecrets_OnlyWhatTheReplicaGives(t *testing.T) {
 	t.Setenv("EMPTY_TOKEN", "")
 	t.Setenv("MAIL_PASSWORD", "listed")
 	t.Setenv("PGPASSWORD", "hidden")
+	t.Setenv("PGEXEC_HTTP_TOKEN", "hidden")
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "hidden")
 	write(t, filepath.Join(dir, "key"), "from file\n")
@@ -37,6 +38,7 @@ func TestSecrets_OnlyWhatTheReplicaGives(t *testing.T) {
 		{Secret{Env: "EXAMPLE_TOKEN"}, "token", ""},
 		{Secret{Env: "MAIL_PASSWORD"}, "listed", ""},
 		{Secret{Env: "PGPASSWORD"}, "", "variable PGPASSWORD may not be used"},
+		{Secret{Env: "PGEXEC_HTTP_TOKEN"}, "", "variable PGEXEC_HTTP_TOKEN may not be used"},
 		{Secret{Env: "EMPTY_TOKEN"}, "", "variable EMPTY_TOKEN is not set"},
 		{Secret{File: filepath.Join(dir, "key")}, "from file", ""},
 		{Secret{File: filepath.Join(dir, "token")}, "linked", ""},
