@@ -1,15 +1,9 @@
 package kinds_test
 
 import (
-	"context"
-	"errors"
 	"os"
-	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/internal/doctest"
 	"github.com/pgexec/runtime/pgexec"
@@ -41,77 +35,19 @@ func TestDocs_ExamplesRun(t *testing.T) {
 	}
 }
 
-// The examples of docs/life.md, docs/blobs.md and docs/workers.md give what their comments say.
-func TestDocs_LifeExamplesRun(t *testing.T)    { checkExamples(t, "../../docs/life.md", 20) }
-func TestDocs_BlobsExamplesRun(t *testing.T)   { checkExamples(t, "../../docs/blobs.md", 5) }
-func TestDocs_WorkersExamplesRun(t *testing.T) { checkExamples(t, "../../docs/workers.md", 12) }
-
-func TestDocs_LimitsExamplesRun(t *testing.T) { checkExamples(t, "../../docs/limits.md", 4) }
-
-func checkExamples(t *testing.T, path string, least int) {
-	b := setup(t)
-	checked := 0
-	for _, block := range doctest.Blocks(t, path, "sql") {
-		for _, s := range doctest.Statements(block) {
-			b.example(s)
-			checked += min(len(s.Want), 1)
-		}
-	}
-	if checked < least {
-		t.Errorf("only %d examples say what they give", checked)
-	}
+// The examples of these documents give what their comments say.
+func TestDocs_LifeExamplesRun(t *testing.T) {
+	doctest.Check(t, setup(t).pool, "../../docs/life.md", 20, nil)
 }
 
-// example runs a statement of a document. What only looks at runs is asked again
-// until it gives what the document says: the reader has taken a moment to type it.
-func (b *bundle) example(s doctest.Statement) {
-	b.t.Helper()
-	asks := slices.ContainsFunc([]string{"signal", "cancel", "pause", "resume", "retry"}, func(verb string) bool {
-		return strings.Contains(s.Text, "pgexec."+verb+"(")
-	})
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		rows := b.rows(s.Text)
-		switch {
-		case s.Want == nil && (len(rows) == 0 || !strings.HasPrefix(rows[0], "ERROR:")), s.Want != nil && s.Gives(rows):
-			return
-		case s.Want == nil || asks || time.Now().After(deadline):
-			b.t.Fatalf("%s\ngives %q, want %q", s.Text, rows, s.Want)
-		}
-		select {
-		case <-b.ctx.Done():
-			b.t.Fatal(context.Cause(b.ctx))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+func TestDocs_BlobsExamplesRun(t *testing.T) {
+	doctest.Check(t, setup(t).pool, "../../docs/blobs.md", 5, nil)
 }
 
-// rows runs a statement and joins each row's values, in the form psql shows, with " | ".
-func (b *bundle) rows(statement string) []string {
-	b.t.Helper()
-	conn, err := b.pool.Acquire(b.ctx)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer conn.Release()
-	results, err := conn.Conn().PgConn().Exec(b.ctx, statement).ReadAll()
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
-		return []string{"ERROR:  " + refused.Message}
-	}
-	if err != nil {
-		b.t.Fatalf("%v in\n%s", err, statement)
-	}
-	var rows []string
-	for _, values := range results[0].Rows {
-		var texts []string
-		for _, v := range values {
-			if v == nil {
-				v = []byte("null")
-			}
-			texts = append(texts, string(v))
-		}
-		rows = append(rows, strings.Join(texts, " | "))
-	}
-	return rows
+func TestDocs_WorkersExamplesRun(t *testing.T) {
+	doctest.Check(t, setup(t).pool, "../../docs/workers.md", 12, nil)
+}
+
+func TestDocs_LimitsExamplesRun(t *testing.T) {
+	doctest.Check(t, setup(t).pool, "../../docs/limits.md", 4, nil)
 }
