@@ -988,6 +988,7 @@ as $$
     when jsonb_typeof(output) <> 'object' then output #>> '{}'
     when jsonb_typeof(output -> 'content') = 'array' then pgexec.content_text(output -> 'content')
     when output ? 'body' and output ? 'status' then output ->> 'body'
+    when output ? 'command' and output -> 'columns' = '[]' then format('%s: %s rows', output ->> 'command', output ->> 'row_count')
     when output ? 'rows' and output ? 'command' then output ->> 'rows'
     when jsonb_typeof(output -> 'text') = 'string' then output ->> 'text'
     else output::text
