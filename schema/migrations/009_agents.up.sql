@@ -1037,6 +1037,13 @@ as $$
       pgexec.message_calls(d.output -> 'message') as calls
     from done d
     where d.kind = 'turn' and d.node_id ~ '^turn-[0-9]+$'
+  ), results as (
+    -- A call that went on in another node ends with that one.
+    select distinct on (regexp_replace(d.node_id, '(-next)+$', '')) regexp_replace(d.node_id, '(-next)+$', '') as call_node,
+      d.seq, d.node_id, d.failed, d.output, d.error
+    from done d
+    where d.node_id ~ '^call-[0-9]+-[0-9]+(-next)*$'
+    order by regexp_replace(d.node_id, '(-next)+$', ''), d.seq desc
   ), said (seq, pos, node_id, role, text, calls, call_id, is_error, spent) as (
     select s.seq, n, 'root', m ->> 'role',
       coalesce(pgexec.content_text(m -> 'parts'), pgexec.content_text(m #> '{raw,content}')),
@@ -1063,16 +1070,12 @@ as $$
       null, c.call ->> 'id', case when r.failed or r.node_id is null or r.output ->> 'is_error' = 'true' then true end, null
     from turns t
     cross join lateral jsonb_array_elements(t.calls) with ordinality c (call, n)
-    left join lateral (
-      select d.* from done d
-      where d.node_id ~ format('^call-%s-%s(-next)*$', t.n, c.n)
-      order by d.seq desc limit 1
-    ) r on true
+    left join results r on r.call_node = format('call-%s-%s', t.n, c.n)
     left join done a on a.node_id = format('approval-%s-%s', t.n, c.n)
     -- A call that is still to be made has no result yet.
     where r.node_id is not null or a.failed or t.output ? 'refused'
       or t.output ? 'held' and c.n > coalesce((t.output ->> 'held_from')::integer, 0)
-      or exists (select from turns later where later.n > t.n)
+      or t.n < (select max(later.n) from turns later)
     union all
     select d.seq, 0, d.node_id, 'user', pgexec.content_text(d.output), null, null, null, null
     from done d
