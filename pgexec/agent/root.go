@@ -34,12 +34,17 @@ func (a *Agents) handleAgent(ctx context.Context, n *pgexec.Node, input json.Raw
 		return nil, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
 	}
 	out := &rootOutput{Agent: in.Agent}
-	if out.Definition, err = a.readDefinition(ctx, in.Agent); err != nil {
+	raw, err := a.readDefinition(ctx, in.Agent)
+	if err != nil {
 		return nil, err
 	}
-	def, err := definition.Parse(out.Definition)
+	def, err := definition.Parse(raw)
 	if err != nil {
 		return nil, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("agent %q: %w", in.Agent, err), "bad_definition"))
+	}
+	// With the defaults of today: those of a later version are for new runs.
+	if out.Definition, err = encodeJSON(def); err != nil {
+		return nil, err
 	}
 	if err := checkPrompt(in); err != nil {
 		return nil, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
