@@ -46,6 +46,7 @@ type Agents struct {
 	http    *http.Client
 	env     *tool.Env
 	mcp     *mcp.Pool
+	results *results
 }
 
 // Add adds the kinds of agents and of their tools. Close the result after the
@@ -58,6 +59,7 @@ func Add(k *pgexec.Kinds, stock *kinds.Stock, cfg *Config) (*Agents, error) {
 		cfg:     *cfg,
 		secrets: definition.Secrets{Env: cfg.SecretEnv, Dir: cfg.SecretsDir},
 		http:    stock.Client(),
+		results: newResults(),
 	}
 	if a.cfg.Logger == nil {
 		a.cfg.Logger = slog.Default()

@@ -8,7 +8,7 @@ import (
 
 // handleAnswer makes the run's result of the last turn in which the model answered.
 func (a *Agents) handleAnswer(ctx context.Context, n *pgexec.Node, in numberInput) (*answerOutput, error) {
-	s, err := look(ctx, n, in.Turn)
+	s, err := a.look(ctx, n, in.Turn)
 	if err != nil {
 		return nil, err
 	}

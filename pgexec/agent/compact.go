@@ -23,7 +23,7 @@ const compactSystem = `You summarise the work of an assistant so that it can go 
 // handleCompact has the model summarise the conversation, but for its last turns.
 // What is summarised is told as text: it fits whatever the window is.
 func (a *Agents) handleCompact(ctx context.Context, n *pgexec.Node, in numberInput) (*compactOutput, error) {
-	s, err := look(ctx, n, in.Turn)
+	s, err := a.look(ctx, n, in.Turn)
 	if err != nil {
 		return nil, err
 	}

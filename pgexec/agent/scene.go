@@ -21,6 +21,8 @@ type scene struct {
 	// heard is what users said after the last turn of past, and ended whether one of them ended the conversation.
 	heard []llm.Message
 	ended bool
+	// results are those that are remembered; nil of a former run.
+	results *results
 	// former: the run has ended, maybe in the middle of a turn.
 	former bool
 }
@@ -40,8 +42,8 @@ func ancestors(parents []*pgexec.Ancestor) map[pgexec.NodeID]*pgexec.Ancestor {
 }
 
 // look reads the log for a node that comes after the given turn, 0 for none.
-func look(ctx context.Context, n *pgexec.Node, turns int) (*scene, error) {
-	s := &scene{n: n, nodes: ancestors(n.Parents())}
+func (a *Agents) look(ctx context.Context, n *pgexec.Node, turns int) (*scene, error) {
+	s := &scene{n: n, nodes: ancestors(n.Parents()), results: a.results}
 	return s, s.read(ctx, turns)
 }
 
@@ -55,7 +57,7 @@ func (s *scene) read(ctx context.Context, turns int) error {
 		return err
 	}
 	for i := 1; i <= turns; i++ {
-		p, err := s.readPast(ctx, i)
+		p, err := s.readPast(ctx, i, i < turns)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i, err)
 		}
@@ -90,8 +92,8 @@ func (s *scene) readRoot(ctx context.Context, root *pgexec.Ancestor) error {
 	return err
 }
 
-// readPast reads what turn i and its calls came to.
-func (s *scene) readPast(ctx context.Context, i int) (*past, error) {
+// readPast reads what turn i and its calls came to; settled says that a later turn has come after them.
+func (s *scene) readPast(ctx context.Context, i int, settled bool) (*past, error) {
 	p := &past{number: i}
 	node := s.nodes[turnID(i)]
 	if node == nil {
@@ -108,7 +110,7 @@ func (s *scene) readPast(ctx context.Context, i int) (*past, error) {
 		return nil, err
 	}
 	if p.turn.Message != nil {
-		if err := s.readCalls(ctx, p); err != nil {
+		if err := s.readCalls(ctx, p, settled); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +123,7 @@ func (s *scene) readPast(ctx context.Context, i int) (*past, error) {
 	return p, nil
 }
 
-func (s *scene) readCalls(ctx context.Context, p *past) (err error) {
+func (s *scene) readCalls(ctx context.Context, p *past, settled bool) (err error) {
 	p.turn.text, p.calls, err = llm.ParseAssistant(llm.Provider(s.def.Provider), p.turn.Message)
 	if err != nil {
 		return err
@@ -133,7 +135,7 @@ func (s *scene) readCalls(ctx context.Context, p *past) (err error) {
 		}
 		result := notRun(call, p.turn.Held)
 		if p.turn.Held == "" || k < p.turn.HeldFrom {
-			if result, err = s.result(ctx, p.number, k+1, call); err != nil {
+			if result, err = s.result(ctx, p.number, k+1, call, settled); err != nil {
 				return fmt.Errorf("result of call %d: %w", k+1, err)
 			}
 		}
@@ -143,9 +145,25 @@ func (s *scene) readCalls(ctx context.Context, p *past) (err error) {
 }
 
 // result is what call k, from 1, of a turn gave.
-func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call) (llm.Message, error) {
+func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call, settled bool) (llm.Message, error) {
+	key := callKey{s.n.RunID(), turn, k}
+	if s.former {
+		return s.formerResult(ctx, turn, k, call)
+	}
+	if m, ok := s.results.get(key); ok {
+		return m, nil
+	}
 	m, err := tool.Result(ctx, s.n, s.tools, s.nodes, turn, k, *call)
-	if err != nil && s.former && s.nodes[callID(turn, k)] == nil {
+	if err == nil && settled && !m.IsError {
+		s.results.put(key, m)
+	}
+	return m, err
+}
+
+// formerResult is the result of a call of a run that ended, maybe before the call did.
+func (s *scene) formerResult(ctx context.Context, turn, k int, call *llm.Call) (llm.Message, error) {
+	m, err := tool.Result(ctx, s.n, s.tools, s.nodes, turn, k, *call)
+	if err != nil && s.nodes[callID(turn, k)] == nil {
 		return notRun(call, "the run ended before"), nil
 	}
 	return m, err

@@ -72,7 +72,7 @@ func (a *Agents) handleTurn(ctx context.Context, n *pgexec.Node, in numberInput)
 func (a *Agents) newTurn(ctx context.Context, n *pgexec.Node, number int) (*turn, error) {
 	t := &turn{number: number, budget: n.Budget(), started: time.Now()}
 	var err error
-	if t.scene, err = look(ctx, n, number-1); err != nil {
+	if t.scene, err = a.look(ctx, n, number-1); err != nil {
 		return nil, err
 	}
 	if t.row, err = a.readLedger(ctx, n.RunID(), t.def, &llm.Usage{}); err != nil {
