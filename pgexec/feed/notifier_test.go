@@ -125,6 +125,8 @@ func TestNotifier_FailureBlocksNobody(t *testing.T) {
 	outage(1)
 	broken.refuse.Store(false)
 	b.heads(conn, func(heads map[runlog.RunID]runlog.Seq) bool { return heads[id] == 2 })
+	// A subscriber hears of it before the notifier does.
+	b.eventually("the end of the outage is noticed", func() bool { return b.logs.infos.Load() == 1 })
 
 	outage(2)
 	began := time.Now()

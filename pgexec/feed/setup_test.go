@@ -44,15 +44,17 @@ func setup(t *testing.T) *bundle {
 	return &bundle{t: t, pool: pgtest.DB(t), logs: &counter{Handler: slog.NewTextHandler(t.Output(), nil)}}
 }
 
-// counter counts warnings.
+// counter counts warnings and what is below them.
 type counter struct {
 	slog.Handler
-	warnings atomic.Int32
+	warnings, infos atomic.Int32
 }
 
 func (c *counter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		c.warnings.Add(1)
+	} else {
+		c.infos.Add(1)
 	}
 	return c.Handler.Handle(ctx, r)
 }
