@@ -25,7 +25,8 @@ func TestTasks_WorkersNeedNoOtherRight(t *testing.T) {
 	}
 	for _, statement := range []string{
 		`select pgexec.declare_kind('t')`, `table pgexec.tasks`, `select pgexec.tell_of_tasks('{}')`,
-		`select pgexec.lock_due_tasks('t', 1, '{}', '{}')`, `select pgexec.lock_allowed_tasks('t', 1)`, `select pgexec.end_lost_tasks('{}')`, `select pgexec.lock_task(1, 'w')`,
+		`select pgexec.lock_due_tasks('t', 1)`, `select pgexec.lock_due_tasks_but('t', 1, '{}', '{}')`, `select pgexec.may_renew_lapsed(1)`,
+		`select pgexec.lock_kind('t')`, `select pgexec.tasks_in_flight('t', now())`, `select pgexec.lock_allowed_tasks('t', 1)`, `select pgexec.end_lost_tasks('{}')`, `select pgexec.lock_task(1, 'w')`,
 	} {
 		if _, err := worker.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("%s: error %v", statement, err)

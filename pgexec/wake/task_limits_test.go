@@ -1,6 +1,7 @@
 package wake
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -72,4 +73,70 @@ func TestTake_LimitsOfKeysAndLeases(t *testing.T) {
 	b.exec(`update pgexec.tasks set limit_key = ''`)
 	take("  ")
 	take("")
+}
+
+// A lease that expired while others took all that the limit allows cannot be renewed; with room it can, and what the worker
+// says in the end counts as long as nobody took the task.
+func TestExtend_KeepsToMaxInFlight(t *testing.T) {
+	b := setup(t)
+	withTasks(b, 3)
+	b.exec(`insert into pgexec.kind_limits (kind, max_in_flight) values ('t', 1)`)
+	lapse := func() int64 {
+		t.Helper()
+		taken, err := b.take(t.Context(), "late", time.Hour, 1)
+		if err != nil || len(taken) != 1 {
+			t.Fatal(taken, err)
+		}
+		b.exec(`update pgexec.tasks set lease_until = clock_timestamp() + interval '1 hour', created_at = clock_timestamp() where task_id <> $1`, taken[0])
+		b.exec(`update pgexec.tasks set lease_until = clock_timestamp() - interval '1 second' where task_id = $1`, taken[0])
+		b.exec(`update pgexec.tasks set lease_until = null where state = 'waiting'`)
+		return taken[0]
+	}
+	extend := `select pgexec.extend($1, 'late', '1 hour') is not null`
+	id := lapse()
+	if !get[bool](b, extend, id) {
+		t.Error("there is room, and the lease is not renewed")
+	}
+	b.exec(`update pgexec.tasks set lease_until = clock_timestamp() - interval '1 second' where task_id = $1`, id)
+	b.exec(`update pgexec.tasks set created_at = clock_timestamp() - interval '1 hour' where task_id <> $1`, id)
+	if taken, err := b.take(t.Context(), "other", time.Hour, 3); err != nil || len(taken) != 1 || taken[0] == id {
+		t.Fatal(taken, err)
+	}
+	if get[bool](b, extend, id) {
+		t.Error("two tasks are in flight, the limit is 1")
+	}
+	if !get[bool](b, `select pgexec.complete($1, 'late')`, id) {
+		t.Error("a late completion does not count")
+	}
+}
+
+// Tasks of keys that have reached their limit are passed over without being read, however many wait.
+func TestTake_FullKeysAreNoLoad(t *testing.T) {
+	b := setup(t)
+	withTasks(b, 1)
+	b.exec(`insert into pgexec.tasks (run_id, node_id, kind, attempt, input, priority, at_most_once, limit_key)
+		select run_id, 'n' || n, 't', 1, '1', 2, false, case when n > 50000 then 'small ' || n % 300 else 'big' end
+		from pgexec.runs, generate_series(1, 50600) n`)
+	b.exec(`insert into pgexec.kind_limits (kind, max_in_flight, key_pointer) values ('t', 2, '/tenant')`)
+	if n := get[int](b, `select count(*) from pgexec.take('t', 'w', '1 hour', 500)`); n != 500 {
+		t.Errorf("took %d tasks at once", n)
+	}
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var n int
+	if err := tx.QueryRow(t.Context(), `select count(*) from pgexec.take('t', 'w', '1 hour', 10)`).Scan(&n); err != nil || n != 10 {
+		t.Fatal(n, err)
+	}
+	var scans, read int64
+	if err := tx.QueryRow(t.Context(), `select pg_stat_get_xact_numscans('pgexec.tasks'::regclass),
+		(select sum(pg_stat_get_xact_tuples_returned(indexrelid)) from pg_index where indrelid = 'pgexec.tasks'::regclass)`).Scan(&scans, &read); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d entries of indexes were read", read)
+	if scans > 0 || read > 20_000 {
+		t.Errorf("%d scans of the table, %d entries of indexes read", scans, read)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
 )
 
 // tasksOf is the first attempt of some nodes of a run of replica 1.
@@ -337,6 +338,12 @@ func TestTask_NoneIsLeftByAnEnd(t *testing.T) {
 	if made == 0 || made == rounds {
 		t.Error("it was no race")
 	}
+	withTasks(b, 1)
+	b.exec(`delete from pgexec.runs where run_id in (select run_id from pgexec.tasks)`)
+	b.exec(sql.WakeTasks)
+	if left := get[int](b, `select count(*) from pgexec.tasks`); left > 0 {
+		t.Errorf("%d tasks of a run that was deleted are left", left)
+	}
 }
 
 // With 100,000 tasks that wait, a few of them taken, nothing reads a table from end to end or more than it needs.
@@ -416,10 +423,32 @@ func TestTasks_AreAnnounced(t *testing.T) {
 	}
 }
 
+// What a worker may not ask is refused with words, and changes nothing.
+func TestTask_BadArgumentsAreRefused(t *testing.T) {
+	b := setup(t)
+	withTasks(b, 2)
+	b.exec(`update pgexec.tasks set state = 'taken', worker = 'w', taken_at = now(), lease_until = now() + interval '1 hour' where task_id = 1`)
+	for _, call := range []string{
+		`take('t', null)`, `take('t', '')`, `take('t', 'w', null)`, `take('t', 'w', '0')`, `take('t', 'w', '2 years')`,
+		`take('t', 'w', max_tasks => null)`, `take('t', 'w', max_tasks => 1001)`, `take(null, 'w')`,
+		`extend(1, 'w', null)`, `extend(1, 'w', '-1 s')`, `extend(1, 'w', '2 years')`, `extend(3, 'w')`,
+		`complete(2, null)`, `fail(2, null, 'e')`, `complete(1, null)`, `complete(3, 'w')`, `fail(3, 'w', 'e')`,
+	} {
+		_, err := b.pool.Exec(t.Context(), `select pgexec.`+call)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "22023" && pg.Code != "55000" {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if got := get[string](b, `select string_agg(state, ' ' order by task_id) from pgexec.tasks`); got != "taken waiting" {
+		t.Errorf("tasks are %s", got)
+	}
+}
+
 // What a declaration may not say is refused.
 func TestDeclareKind_Refused(t *testing.T) {
 	b := setup(t)
-	for _, args := range []string{`''`, `'signal'`, `'t', max_attempts => 0`, `'t', min_backoff => '2 min'`, `'t', max_lost_leases => 0`} {
+	for _, args := range []string{`''`, `'signal'`, `'approval'`, `'t', max_attempts => 0`, `'t', min_backoff => '2 min'`, `'t', max_lost_leases => 0`} {
 		_, err := b.pool.Exec(t.Context(), `select pgexec.declare_kind(`+args+`)`)
 		var pg *pgconn.PgError
 		if !errors.As(err, &pg) || !strings.HasPrefix(pg.Code, "23") {

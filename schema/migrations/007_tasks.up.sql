@@ -7,7 +7,7 @@
 
 -- The kinds that programs outside do. A kind that is here is theirs, also where a replica has a handler of that name.
 create table pgexec.task_kinds (
-  kind            text primary key check (kind <> '' and octet_length(kind) <= 128 and kind not in ('sleep', 'signal', 'run')),
+  kind            text primary key check (kind <> '' and octet_length(kind) <= 128 and kind not in ('sleep', 'signal', 'run', 'approval')),
   -- How often a task that failed is tried, the first time included, and the waits in between, as for any kind.
   max_attempts    integer not null default 5 check (max_attempts > 0),
   min_backoff     interval not null default '500 ms' check (min_backoff >= '0' and min_backoff <= '1 year'),
@@ -167,8 +167,8 @@ $$;
 revoke execute on function pgexec.end_lost_tasks(bigint[]) from public;
 
 -- Those tasks of a kind that can be taken, at most so many, locked: of the most urgent runs first and then the oldest,
--- without some of them, those of some keys, and those of runs that have ended, are paused, or are to. What others have locked is left to them.
-create function pgexec.lock_due_tasks(task_kind text, most integer, full_keys text[], but_not bigint[]) returns bigint[]
+-- without those of runs that have ended, are paused, or are to. What others have locked is left to them.
+create function pgexec.lock_due_tasks(task_kind text, most integer) returns bigint[]
 language plpgsql volatile
 set search_path = ''
 set enable_seqscan = off
@@ -185,7 +185,7 @@ begin
       select t.task_id
       from pgexec.tasks t
       where t.kind = task_kind and t.priority = urgency and t.state in ('waiting', 'taken')
-        and coalesce(t.lease_until, t.created_at) <= at and t.limit_key <> all (full_keys) and t.task_id <> all (but_not)
+        and coalesce(t.lease_until, t.created_at) <= at
         and (select r.status in ('queued', 'running', 'parked') and r.wanted is null from pgexec.runs r where r.run_id = t.run_id)
       order by coalesce(t.lease_until, t.created_at)
       limit most - cardinality(due)
@@ -195,16 +195,39 @@ begin
   return due;
 end
 $$;
-revoke execute on function pgexec.lock_due_tasks(text, integer, text[], bigint[]) from public;
+revoke execute on function pgexec.lock_due_tasks(text, integer) from public;
 
 -- Those that can be taken under the limits of the kind; there are none yet.
 create function pgexec.lock_allowed_tasks(task_kind text, most integer) returns bigint[]
 language sql volatile
 set search_path = ''
 as $$
-  select pgexec.lock_due_tasks(task_kind, most, '{}', '{}')
+  select pgexec.lock_due_tasks(task_kind, most)
 $$;
 revoke execute on function pgexec.lock_allowed_tasks(text, integer) from public;
+
+-- Whether the lease of a task, which has expired, may be renewed under the limits of its kind; there are none yet.
+create function pgexec.may_renew_lapsed(id bigint) returns boolean
+language sql volatile
+set search_path = ''
+as $$
+  select true
+$$;
+revoke execute on function pgexec.may_renew_lapsed(bigint) from public;
+
+-- A lease that cannot be is refused.
+create function pgexec.check_lease(lease interval, shortest interval) returns void
+language plpgsql immutable
+set search_path = ''
+as $$
+begin
+  if (lease >= shortest and lease <= interval '1 year') is not true then
+    raise exception 'the lease is %: want one of at most a year, from now on', coalesce(lease::text, 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+revoke execute on function pgexec.check_lease(interval, interval) from public;
 
 -- Takes tasks of a kind for a worker, each until the end of its lease: then anybody may take it again. That is no failed
 -- attempt; a task whose leases were lost too often fails when it would be taken once more.
@@ -222,13 +245,13 @@ declare
 begin
   if coalesce(take.worker, '') = '' then
     raise exception 'a worker needs a name of its own' using errcode = 'invalid_parameter_value';
-  elsif take.max_tasks not between 1 and 1000 or take.lease <= '0' then
-    raise exception 'take % tasks for %: want 1 to 1000, and a lease above 0', take.max_tasks, take.lease
-      using errcode = 'invalid_parameter_value';
+  elsif (take.max_tasks between 1 and 1000) is not true then
+    raise exception 'max_tasks is %: want 1 to 1000', coalesce(take.max_tasks::text, 'null') using errcode = 'invalid_parameter_value';
   elsif not exists (select from pgexec.task_kinds k where k.kind = take.kind) then
     raise exception 'kind % is not declared: programs outside do those in pgexec.task_kinds', take.kind
       using errcode = 'invalid_parameter_value', hint = format('select pgexec.declare_kind(%L)', take.kind);
   end if;
+  perform pgexec.check_lease(take.lease, '1 microsecond');
   loop
     due := pgexec.lock_allowed_tasks(take.kind, take.max_tasks);
     ended := pgexec.end_lost_tasks(due);
@@ -260,8 +283,8 @@ begin
   elsif id not between 1 and (select s.last_value from pgexec.tasks_task_id_seq s) then
     raise exception 'task % does not exist', id using errcode = 'invalid_parameter_value';
   end if;
-  if task.worker is distinct from holder and task.task_id is not null then
-    raise exception 'task % is not that of worker %: %', id, holder,
+  if task.task_id is not null and (task.state = 'waiting' or task.worker is distinct from holder) then
+    raise exception 'task % is not that of worker %: %', id, coalesce(holder, 'null'),
       coalesce(task.worker || ' took it at ' || task.taken_at, 'nobody has taken it')
       using errcode = 'object_not_in_prerequisite_state';
   end if;
@@ -319,22 +342,27 @@ begin
 end
 $$;
 
--- Renews a lease and returns its new end; null tells the worker to stop: the task is gone, or another worker took it. A
--- lease of 0 gives the task back, to be taken by anybody at once, as if it had not been taken.
+-- Renews a lease and returns its new end; null tells the worker to stop: the task is gone, or another worker took it, or
+-- its lease has expired and others are in flight now, as many as the limit of the kind. A lease of 0 gives the task back, to be taken by anybody at once, as if it had not been taken.
 create function pgexec.extend(task_id bigint, worker text, lease interval default '1 minute') returns timestamptz
 language plpgsql volatile security definer
 set search_path = ''
 set enable_seqscan = off
 as $$
 declare
+  back constant boolean := extend.lease = '0';
+  lapsed boolean;
   renewed pgexec.tasks;
 begin
+  perform pgexec.check_lease(extend.lease, '0');
+  lapsed := not back and pgexec.may_renew_lapsed(extend.task_id);
   update pgexec.tasks t
-  set lease_until = case when extend.lease > '0' then clock_timestamp() + extend.lease end,
-    state = case when extend.lease > '0' then 'taken' else 'waiting' end,
-    worker = case when extend.lease > '0' then t.worker end,
-    deliveries = t.deliveries - (extend.lease <= '0')::integer
-  where t.task_id = extend.task_id and t.worker = extend.worker and t.state = 'taken'
+  set lease_until = case when not back then clock_timestamp() + extend.lease end,
+    state = case when back then 'waiting' else 'taken' end,
+    worker = case when not back then t.worker end,
+    deliveries = t.deliveries - back::integer
+  where (back or lapsed or t.lease_until > clock_timestamp())
+    and t.task_id = extend.task_id and t.worker = extend.worker and t.state = 'taken'
     and exists (select from pgexec.runs r where r.run_id = t.run_id and r.finished_at is null and r.wanted is distinct from 'cancel')
   returning t.* into renewed;
   if renewed.state = 'waiting' then

@@ -2,8 +2,18 @@ create or replace function pgexec.lock_allowed_tasks(task_kind text, most intege
 language sql volatile
 set search_path = ''
 as $$
-  select pgexec.lock_due_tasks(task_kind, most, '{}', '{}')
+  select pgexec.lock_due_tasks(task_kind, most)
 $$;
+create or replace function pgexec.may_renew_lapsed(id bigint) returns boolean
+language sql volatile
+set search_path = ''
+as $$
+  select true
+$$;
+drop function pgexec.lock_due_tasks_but(text, integer, jsonb, bigint[]);
+drop function pgexec.tasks_in_flight(text, timestamptz);
+drop function pgexec.lock_kind(text);
+drop index pgexec.tasks_of_key;
 drop view pgexec.limit_overview;
 drop function pgexec.wake_held(text, text, integer);
 drop table pgexec.kind_queue;

@@ -156,9 +156,133 @@ left join (
   union select t.kind, t.limit_key from pgexec.tasks t where t.state = 'taken'
 ) k on k.kind = l.kind;
 
--- Those tasks that a worker can take under the limits of the kind. In flight are those with a lease that has not expired.
--- Whoever takes tasks of a kind with a limit holds the kind's advisory lock to the end of the transaction, so that what
--- is counted stays true; who does not get it within a moment finds nothing to take.
+-- What a limit needs to pass over the tasks of a key without reading them.
+create index tasks_of_key on pgexec.tasks (kind, priority, limit_key, (coalesce(lease_until, created_at))) where state in ('waiting', 'taken');
+
+-- Waits a moment for the lock of a kind's limits, which is held to the end of the transaction, so that what is counted
+-- under it stays true.
+create function pgexec.lock_kind(task_kind text) returns boolean
+language plpgsql volatile
+set search_path = ''
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'tasks of kind %, which has a limit, can be taken only in a transaction that is read committed', task_kind
+      using errcode = 'feature_not_supported';
+  end if;
+  for try in 1 .. 50 loop
+    if pg_try_advisory_xact_lock(1885824376, -2 - (hashtext(task_kind) & 1073741823)) then
+      return true;
+    end if;
+    perform pg_sleep(0.001 + random() * 0.004);
+  end loop;
+  return false;
+end
+$$;
+revoke execute on function pgexec.lock_kind(text) from public;
+
+-- How many tasks of each key are in flight: those with a lease that has not expired.
+create function pgexec.tasks_in_flight(task_kind text, at timestamptz) returns jsonb
+language sql volatile
+set search_path = ''
+set enable_seqscan = off
+as $$
+  select coalesce(jsonb_object_agg(c.limit_key, c.n), '{}')
+  from (
+    select t.limit_key, count(*) as n from pgexec.tasks t
+    where t.kind = task_kind and t.priority in (1, 2, 3, 4) and t.state in ('waiting', 'taken')
+      and coalesce(t.lease_until, t.created_at) > at and t.state is not distinct from 'taken'
+    group by t.limit_key
+  ) c
+$$;
+revoke execute on function pgexec.tasks_in_flight(text, timestamptz) from public;
+
+-- As pgexec.lock_due_tasks, without some tasks and those of the keys of an object. However many of those wait, few rows are read: up to
+-- a hundred other keys are compared by their oldest tasks; when there are more, the thousand oldest tasks come before.
+create function pgexec.lock_due_tasks_but(task_kind text, most integer, full_keys jsonb, but_not bigint[]) returns bigint[]
+language plpgsql volatile
+set search_path = ''
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  at timestamptz := clock_timestamp();
+  -- Some more than are wanted, of which others may have locked some.
+  enough constant integer := most + 20;
+  keys text[];
+  found bigint[];
+  due bigint[] := '{}';
+begin
+  for urgency in 1 .. 4 loop
+    with recursive walked as (
+      (select t.limit_key, (not full_keys ? t.limit_key)::integer as n
+       from pgexec.tasks t
+       where t.kind = task_kind and t.priority = urgency and t.state in ('waiting', 'taken')
+       order by t.limit_key
+       limit 1)
+      union all
+      select s.limit_key, w.n + (not full_keys ? s.limit_key)::integer
+      from walked w
+      cross join lateral (
+        select t.limit_key from pgexec.tasks t
+        where t.kind = task_kind and t.priority = urgency and t.limit_key > w.limit_key and t.state in ('waiting', 'taken')
+        order by t.limit_key
+        limit 1
+      ) s
+      where w.n < 100
+    )
+    select array(select w.limit_key from walked w where not full_keys ? w.limit_key) into keys;
+    found := '{}';
+    if cardinality(keys) = 100 then
+      found := array(
+        select o.task_id
+        from (
+          select t.task_id, t.run_id, t.limit_key, coalesce(t.lease_until, t.created_at) as due_at
+          from pgexec.tasks t
+          where t.kind = task_kind and t.priority = urgency and t.state in ('waiting', 'taken')
+            and coalesce(t.lease_until, t.created_at) <= at
+          order by coalesce(t.lease_until, t.created_at)
+          limit 1000
+        ) o
+        where not full_keys ? o.limit_key and o.task_id <> all (but_not)
+          and (select r.status in ('queued', 'running', 'parked') and r.wanted is null from pgexec.runs r where r.run_id = o.run_id)
+        order by o.due_at
+        limit enough);
+    end if;
+    if found = '{}' then
+      found := array(
+        select o.task_id
+        from unnest(keys) k (key)
+        cross join lateral (
+          select t.task_id, coalesce(t.lease_until, t.created_at) as due_at
+          from pgexec.tasks t
+          where t.kind = task_kind and t.priority = urgency and t.limit_key = k.key and t.state in ('waiting', 'taken')
+            and coalesce(t.lease_until, t.created_at) <= at and t.task_id <> all (but_not)
+            and (select r.status in ('queued', 'running', 'parked') and r.wanted is null from pgexec.runs r where r.run_id = t.run_id)
+          order by coalesce(t.lease_until, t.created_at)
+          limit enough
+        ) o
+        order by o.due_at
+        limit enough);
+    end if;
+    due := due || array(
+      select t.task_id
+      from pgexec.tasks t
+      where t.task_id = any (found) and t.state in ('waiting', 'taken') and coalesce(t.lease_until, t.created_at) <= at
+      order by coalesce(t.lease_until, t.created_at)
+      limit most - cardinality(due)
+      for update of t skip locked);
+    exit when cardinality(due) = most;
+  end loop;
+  return due;
+end
+$$;
+revoke execute on function pgexec.lock_due_tasks_but(text, integer, jsonb, bigint[]) from public;
+
+-- Those tasks that a worker can take under the limits of the kind, counted under the kind's lock; who does not get that
+-- finds nothing to take.
 create or replace function pgexec.lock_allowed_tasks(task_kind text, most integer) returns bigint[]
 language plpgsql volatile
 set search_path = ''
@@ -169,52 +293,81 @@ declare
   burst double precision;
   at timestamptz;
   in_flight jsonb;
-  full_keys text[];
-  next_task bigint[];
-  next_key text;
+  full_keys jsonb;
+  due bigint[];
+  looked_at bigint[] := '{}';
+  accepted bigint[];
+  counted jsonb;
+  filled jsonb;
   allowed bigint[] := '{}';
 begin
   select * into bound from pgexec.limits_in_force l where l.kind = task_kind;
   if not found then
-    return pgexec.lock_due_tasks(task_kind, most, '{}', '{}');
+    return pgexec.lock_due_tasks(task_kind, most);
+  elsif bound.max_in_flight = 0 or not pgexec.lock_kind(task_kind) then
+    return allowed;
   end if;
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'tasks of kind %, which has a limit, can be taken only in a transaction that is read committed', task_kind
-      using errcode = 'feature_not_supported';
-  end if;
-  for try in 1 .. 50 loop
-    exit when pg_try_advisory_xact_lock(1885824376, -2 - (hashtext(task_kind) & 1073741823));
-    if try = 50 then
-      return allowed;
-    end if;
-    perform pg_sleep(0.001 + random() * 0.004);
-  end loop;
   at := clock_timestamp();
   token := bound.per / bound.rate;
   burst := greatest(bound.burst, floor(0.1 / extract(epoch from token)));
-  in_flight := coalesce((
-    select jsonb_object_agg(c.limit_key, c.n)
+  in_flight := pgexec.tasks_in_flight(task_kind, at);
+  full_keys := coalesce((
+    select jsonb_object_agg(f.key, true)
     from (
-      select t.limit_key, count(*) as n from pgexec.tasks t
-      where t.kind = task_kind and t.priority in (1, 2, 3, 4) and t.state in ('waiting', 'taken')
-        and coalesce(t.lease_until, t.created_at) > at and t.state is not distinct from 'taken'
-      group by t.limit_key
-    ) c), '{}');
-  while cardinality(allowed) < most and coalesce(bound.max_in_flight, 1) > 0 loop
-    full_keys := array(
-      select f.key from jsonb_each_text(in_flight) f where f.value::bigint >= bound.max_in_flight
+      select c.key from jsonb_each_text(in_flight) c where c.value::bigint >= bound.max_in_flight
       union
-      select b.key from pgexec.kind_rates b where b.kind = task_kind and b.free_at - (burst - 1) * token > at);
-    next_task := pgexec.lock_due_tasks(task_kind, 1, full_keys, allowed);
-    exit when next_task = '{}';
-    allowed := allowed || next_task;
-    select t.limit_key into next_key from pgexec.tasks t where t.task_id = next_task[1];
-    in_flight := in_flight || jsonb_build_object(next_key, coalesce((in_flight ->> next_key)::bigint, 0) + 1);
-    if token is not null then
-      insert into pgexec.kind_rates (kind, key, free_at) values (task_kind, next_key, at + token)
-      on conflict (kind, key) do update set free_at = greatest(kind_rates.free_at, at) + token;
-    end if;
+      select b.key from pgexec.kind_rates b where b.kind = task_kind and b.free_at - (burst - 1) * token > at
+    ) f), '{}');
+  loop
+    due := pgexec.lock_due_tasks_but(task_kind, most - cardinality(allowed), full_keys, looked_at);
+    exit when due = '{}';
+    looked_at := looked_at || due;
+    with found as materialized (
+      select t.task_id, t.limit_key, d.n, row_number() over (partition by t.limit_key order by d.n) as nth
+      from unnest(due) with ordinality d (task_id, n)
+      join pgexec.tasks t on t.task_id = d.task_id
+    ), room as materialized (
+      select k.limit_key, least(
+        bound.max_in_flight - coalesce((in_flight ->> k.limit_key)::bigint, 0),
+        1 + floor(burst - 1 - extract(epoch from greatest(coalesce(b.free_at, at) - at, '0')) / extract(epoch from token) + 0.000001)) as n
+      from (select distinct f.limit_key from found f) k
+      left join pgexec.kind_rates b on token is not null and b.kind = task_kind and b.key = k.limit_key
+    ), let as materialized (
+      select f.task_id, f.limit_key, f.n from found f join room r on r.limit_key = f.limit_key where f.nth <= r.n
+    ), by_key as materialized (
+      select l.limit_key, count(*) as n, r.n = count(*) as filled
+      from let l join room r on r.limit_key = l.limit_key
+      group by l.limit_key, r.n
+    ), paid as (
+      insert into pgexec.kind_rates as b (kind, key, free_at)
+      select task_kind, k.limit_key, at + k.n * token from by_key k where token is not null
+      on conflict (kind, key) do update set free_at = greatest(b.free_at, at) + (excluded.free_at - at)
+    )
+    select array(select l.task_id from let l order by l.n),
+      coalesce((select jsonb_object_agg(k.limit_key, k.n + coalesce((in_flight ->> k.limit_key)::bigint, 0)) from by_key k), '{}'),
+      coalesce((select jsonb_object_agg(k.limit_key, true) from by_key k where k.filled), '{}')
+    into accepted, counted, filled;
+    allowed := allowed || accepted;
+    in_flight := in_flight || counted;
+    full_keys := full_keys || filled;
+    exit when cardinality(allowed) = most;
   end loop;
   return allowed;
+end
+$$;
+
+-- A task whose lease has expired is not in flight any more, and is again only if the limit has room.
+create or replace function pgexec.may_renew_lapsed(id bigint) returns boolean
+language plpgsql volatile
+set search_path = ''
+as $$
+declare
+  task record;
+  most integer;
+begin
+  select t.kind, t.limit_key, t.lease_until into task from pgexec.tasks t where t.task_id = id;
+  select l.max_in_flight into most from pgexec.limits_in_force l where l.kind = task.kind;
+  return most is null or task.lease_until <= clock_timestamp()
+    and pgexec.lock_kind(task.kind) and coalesce((pgexec.tasks_in_flight(task.kind, clock_timestamp()) ->> task.limit_key)::bigint, 0) < most;
 end
 $$;
