@@ -89,3 +89,51 @@ rules:
 		t.Errorf("run is %s: %s", run.Status, run.Error)
 	}
 }
+
+func TestCompact_AnInteractiveAgentSummarisesWhenTheUserIsBack(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    reply: {text: "SUMMARY"}
+  - when: {prompt: SUMMARY}
+    reply: {text: "after {{last_user}}", usage: {input: 100, output: 20}}
+  - reply: {text: "before {{last_user}}", usage: {input: 900, output: 20}}
+`)
+	b.define("a", object{"interactive": true, "context": object{"window": 1000}})
+	b.replica()
+	id := b.ask("one")
+	b.eventually(`select status = 'parked' from pgexec.runs where run_id = $1`, id)
+	b.say(id, "two")
+	b.poll("the answer", func() bool { return len(b.model.Requests()) == 3 })
+	b.say(id, object{"end": true})
+	if got := b.answer(id); got.Text != "after two" {
+		t.Errorf("answer %+v", got)
+	}
+	b.requests()
+}
+
+func TestCompact_OneThatFailsKeepsNothingFromGoingOn(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    error: {status: 400, message: You cannot do that here.}
+  - when: {turn: 0}
+    reply: {calls: [{name: echo, args: {n: 1}}], usage: {input: 900, output: 20}}
+  - reply: {text: "done {{tool_result}}", usage: {input: 950, output: 20}}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}, "context": object{"window": 1000}})
+	b.replica(addEcho)
+	id := b.ask("one")
+	if got := b.answer(id); got.Text != `done {"n":1}` {
+		t.Errorf("answer %+v", got)
+	}
+	b.checkError(id, "compact-1", "You cannot do that here")
+}
+
+// checkError holds a node's error to have some words.
+func (b *bundle) checkError(id any, node, words string) {
+	b.t.Helper()
+	if got := query[string](b, `select coalesce(error, '') from pgexec.nodes where run_id = $1 and node_id = $2`, id, node); !strings.Contains(got, words) {
+		b.t.Errorf("error of %s: %q, want %q in it", node, got, words)
+	}
+}

@@ -21,11 +21,17 @@ func (t *turn) follow(out *turnOutput, answer *llm.Turn) {
 	case t.limit != "":
 		t.n.Pause(t.limit)
 		out.hold(answer, 0, t.limit)
-		t.waitOrGoOn(len(answer.Calls) > 0)
+		if t.def.Interactive && len(answer.Calls) == 0 {
+			t.awaitMessage(&answer.Usage)
+		} else {
+			t.spawnTurn(nil)
+		}
 	case answer.Stop == llm.StopPause:
 		t.spawnTurn(nil)
+	case len(answer.Calls) == 0 && t.def.Interactive:
+		t.awaitMessage(&answer.Usage)
 	case len(answer.Calls) == 0:
-		t.end()
+		t.spawnAnswer()
 	case limit != "":
 		out.hold(answer, 0, limit)
 		t.spawnTurn(nil)
@@ -41,29 +47,15 @@ func (o *turnOutput) hold(answer *llm.Turn, from int, limit string) {
 	}
 }
 
-// end is after an answer without calls: the run's end, or the user's next message.
-func (t *turn) end() {
-	if !t.def.Interactive {
-		t.spawnAnswer()
-		return
+// awaitMessage has the next turn wait for the user's next message. Only when it is
+// there is it worth while to summarise a long conversation.
+func (t *turn) awaitMessage(u *llm.Usage) {
+	after := []pgexec.NodeRef{t.n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: messageSignal},
+		&pgexec.SpawnOpts{ID: messageID(t.number), OwnLimits: true})}
+	if t.tooLong(u) {
+		after = append(after, t.spawnCompact(after))
 	}
-	t.awaitMessage()
-}
-
-// waitOrGoOn is what happens when a paused run is resumed: the next turn, after
-// the user's next message if there is one to come.
-func (t *turn) waitOrGoOn(open bool) {
-	if t.def.Interactive && !open {
-		t.awaitMessage()
-		return
-	}
-	t.spawnTurn(nil)
-}
-
-func (t *turn) awaitMessage() {
-	message := t.n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: messageSignal},
-		&pgexec.SpawnOpts{ID: messageID(t.number), OwnLimits: true})
-	t.spawnTurn([]pgexec.NodeRef{message})
+	t.spawnTurn(after)
 }
 
 // goOn makes the calls of a turn, and the next turn after them.
