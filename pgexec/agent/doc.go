@@ -11,7 +11,7 @@
 //
 //   - What the model is sent is a function of the log: each request begins with the bytes of the one before, also on another
 //     replica, but for a summary between (C51): TestTakeover_RequestsHaveACommonPrefix_C51, TestConversation_OnlyGrowsAtItsEnd_C51.
-//   - Each call has one result, whatever became of it (C45, C46): TestConversation_KCallsHaveKResults_C45_C46,
+//   - Each call has one result, whatever became of it (C45, C46): TestRandom_EveryConversationIsValid_C46, TestConversation_KCallsHaveKResults_C45_C46,
 //     TestContinue_ARunThatEndedInTheMiddleOfATurnIsValid_C46, TestCompact_NothingIsLostAndNoCallLosesItsResult_C46.
 //   - Assistant messages are kept and sent back byte for byte (C47): TestTurn_ThinkingComesBackByteForByte_C47,
 //     TestTurnOutput_KeepsTheMessageByteForByte_C47.
