@@ -12,13 +12,25 @@
 //
 // # Guarantees
 //
-//   - G1: a node's result is in the log exactly once or not at all.
-//   - G3: a replica that lost a run cannot add a record to it.
-//   - G5: a node's successors start only after its record committed.
+//   - G1, G2: a node's result is in the log exactly once or not at all, and the
+//     log has no gaps: TestReplicas_KilledDrainedFrozenAtRandom and
+//     TestReplicas_FailoverThatLosesCommits, in module integration.
+//   - G3: a replica that lost a run cannot add a record to it:
+//     TestAppend_FormerOwnerIsFenced_G3.
+//   - G4: whatever reaches a run leads to progress, also at the moment of
+//     parking: TestPark_NoSignalIsLost_C11, TestResume_NoneIsLost.
+//   - G5: a node's successors start only after its record committed:
+//     TestRun_SuccessorsStartAfterTheCommit.
 //   - G6: a node in flight at a crash runs again, with the same
-//     [Node.IdempotencyKey]; its record is still written once.
+//     [Node.IdempotencyKey]; its record is still written once, and what it did in
+//     [Node.Tx] is there once: TestTx_EffectsExactlyOnceThroughKills.
+//   - G7: a limit stops a run between nodes, and raising it continues the run
+//     there: TestLimits_PauseBetweenNodesAndResumeThere.
+//   - G8: connections and locks grow with replicas, not with runs:
+//     TestSession_LocksDoNotGrowWithRuns.
 //
-// docs/ARCHITECTURE.md names the tests that prove them.
+// docs/ARCHITECTURE.md tells how. The compatibility promise covers this package
+// and the packages agent, kinds and pgexectest below it.
 package pgexec
 
 import (

@@ -24,9 +24,9 @@ type Config struct {
 	Kinds *Kinds
 	// Queues are the queues whose runs this replica takes. Defaults to "default".
 	Queues []string
-	// SessionConn is how the replica's own session connects: straight to the
-	// server, never through a transaction-mode pooler. Defaults to the pool's
-	// own connection settings.
+	// SessionConn is for the three connections that the replica keeps beside the
+	// pool: its session and two that append. Straight to the server, never through a
+	// transaction-mode pooler. Defaults to the pool's own connection settings.
 	SessionConn *pgx.ConnConfig
 	// MaxHotRuns bounds the runs in memory at once. Defaults to 1000.
 	MaxHotRuns int

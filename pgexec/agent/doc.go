@@ -15,7 +15,7 @@
 //     TestContinue_ARunThatEndedInTheMiddleOfATurnIsValid_C46, TestCompact_NothingIsLostAndNoCallLosesItsResult_C46.
 //   - Assistant messages are kept and sent back byte for byte (C47): TestTurn_ThinkingComesBackByteForByte_C47,
 //     TestTurnOutput_KeepsTheMessageByteForByte_C47.
-//   - A provider's wait is the run's, not a worker's (C49): TestTurn_RetryAfterIsWaitedForDurably_C49.
+//   - A provider's wait is the run's, not a replica's (C49): TestTurn_RetryAfterIsWaitedForDurably_C49.
 //   - An answer without its end is no answer (C50): TestTurn_FaultsOfTheProviderAreTriedAgain_C50.
 //   - A limit keeps everything: one last turn, then a pause that a higher limit ends (C44):
 //     TestLimits_LastTurnThenPausedThenResumed_C44.

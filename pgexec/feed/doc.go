@@ -7,8 +7,6 @@
 // needed: what is lost is found by polling, and what a watcher gets always
 // comes from the log, so it is committed (G5).
 //
-// This package is not covered by the compatibility promise of package pgexec.
-//
 // # Guarantees
 //
 //   - C08, a watcher gets each record once and in order, also those committed
@@ -21,4 +19,6 @@
 //     TestNotifier_FailureBlocksNobody.
 //   - G8, watchers of one run share one read, and all watchers of a process
 //     share one statement: TestWatch_SharedReads.
+//
+// The package is internal to pgexec: no compatibility is promised.
 package feed

@@ -25,7 +25,5 @@
 // reach by walking Parents upward from their own, and may read how such a node
 // ended once its Status says that it is done.
 //
-// # Compatibility
-//
-// The package is not covered by the compatibility promise of package pgexec.
+// The package is internal to pgexec: no compatibility is promised.
 package graph

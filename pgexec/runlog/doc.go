@@ -30,5 +30,5 @@
 //   - Appends find rows by key and touch only the partitions they need, whatever
 //     the statistics: TestStatements_NoSequentialScan.
 //
-// The compatibility promise does not cover this package.
+// The package is internal to pgexec: no compatibility is promised.
 package runlog

@@ -13,8 +13,6 @@
 // what has reached the run, parks a run that only waits, starts child
 // runs, and makes the tasks that programs outside do.
 //
-// This package is not covered by the compatibility promise of package pgexec.
-//
 // # Guarantees
 //
 //   - G4, a committed run is delivered although every notification is lost:
@@ -43,4 +41,6 @@
 //     has none: TestTask_NoneIsLeftByAnEnd.
 //   - However many tasks wait, to take one costs the same: TestTask_ManyWaitingAreNoLoad.
 //   - Parked runs are no load: TestParked_HundredThousandAreNoLoad.
+//
+// The package is internal to pgexec: no compatibility is promised.
 package wake

@@ -43,8 +43,9 @@ const (
 
 // Config configures a Waker.
 type Config struct {
-	// Pool runs all statements, River's included. River keeps one of its
-	// connections for LISTEN. Required.
+	// Pool runs all statements, River's included. For LISTEN River takes a
+	// connection out of it for good, so that there is one more than the pool's
+	// limit. Required.
 	Pool *pgxpool.Pool
 	// ReplicaID names this process in river_job.attempted_by, as
 	// "pgexec-<id>". Its pgexec.replicas row must exist before Start and until

@@ -14,4 +14,6 @@
 //   - The database refuses what this package refuses, with the same words: TestParse_TheDatabaseSaysTheSame.
 //   - Any other validator of JSON Schema finds the same: TestSchemas_MeanWhatJSONSchemaSays.
 //   - No error shows a secret, not even one in the wrong place: TestParse_ShowsNoSecret.
+//
+// No compatibility of its Go API is promised, only that of definitions and inputs.
 package definition

@@ -23,4 +23,6 @@
 //   - A broken reply has no terminal marker (C50): TestServer_BrokenStreams.
 //   - A mistake in a script is an error that names its line: TestLoad_NamesTheMistake.
 //   - API keys are not kept: TestServer_KeepsNoKeys.
+//
+// No compatibility is promised but that of scripts and of [Request], which package pgexectest shows.
 package fakemodel

@@ -29,7 +29,5 @@
 //   - A silent or endless answer ends: TestDo_SilenceAndLengthEndATurn.
 //   - No error shows a key: TestError_NeverShowsTheKey.
 //
-// # Compatibility
-//
-// The package is not covered by the compatibility promise of package pgexec.
+// The package is internal to pgexec: no compatibility is promised.
 package llm

@@ -32,4 +32,6 @@
 //     TestProcess_DiesWithAKilledReplica.
 //   - Values of headers and environment variables are in no error and no log line: TestSecrets_AreInNoErrorAndNoLog; no other
 //     host gets the headers: TestHTTP_HeadersStayWithTheirHost.
+//
+// No compatibility is promised but that of [Server], which package agent takes.
 package mcp

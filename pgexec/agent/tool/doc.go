@@ -21,7 +21,5 @@
 //     difference: TestMCP_ACallThatMayHaveRunIsNotRepeated.
 //   - A server's request for input waits for a person, on any replica: TestMCP_ARequestForInputWaitsForAPerson.
 //
-// # Compatibility
-//
-// The package is not covered by the compatibility promise of package pgexec.
+// The package is internal to pgexec: no compatibility is promised.
 package tool
