@@ -216,3 +216,29 @@ rules:
 	b.answer(next)
 	b.requests()
 }
+
+// A sub-agent that is paused at its limit holds its parent, which is resumed with it.
+func TestSubAgent_PausedAtItsLimitGoesOnWithItsParent_C44(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: researcher, turn: 3}
+    reply: {text: found it}
+  - when: {system: researcher, user: No tool can be called}
+    reply: {text: so far nothing}
+  - when: {system: researcher}
+    reply: {calls: [{name: echo, args: {n: 1}}]}
+  - when: {turn: 0}
+    reply: {calls: [{name: research, args: {prompt: rivers}}]}
+  - reply: {text: "{{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{{"type": "agent", "name": "research", "agent": "r"}}})
+	b.define("r", object{"system": "You are a researcher.", "tools": []object{kindTool("echo")}, "limits": object{"max_turns": 2}})
+	b.replica(addEcho)
+	id := b.ask("go")
+	b.eventually(`select exists (select from pgexec.runs where parent_run_id = $1 and status = 'paused')`, id)
+	b.eventually(`select status = 'parked' from pgexec.runs where run_id = $1`, id)
+	query[string](b, `select pgexec.resume($1, add_turns => 5)`, id)
+	if got := b.answer(id); got.Text != "found it" {
+		t.Errorf("answer %+v", got)
+	}
+}

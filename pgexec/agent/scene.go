@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/pgexec/runtime/pgexec"
@@ -77,12 +78,15 @@ func (s *scene) readRoot(ctx context.Context, root *pgexec.Ancestor) error {
 	if err != nil {
 		return err
 	}
-	in, err := definition.ParseInput(input)
-	if err != nil {
-		return err
+	// Both were checked when the run began. Another version of this program may have
+	// done that, which knows other fields.
+	in := new(definition.Input)
+	if err := json.Unmarshal(input, in); err != nil {
+		return fmt.Errorf("input of the run: %w", err)
 	}
-	if s.def, err = definition.Parse(out.Definition); err != nil {
-		return err
+	s.def = new(definition.Definition)
+	if err := json.Unmarshal(out.Definition, s.def); err != nil {
+		return fmt.Errorf("definition of the run: %w", err)
 	}
 	s.tools = out.Tools
 	if s.open.history, err = s.restore(ctx, out.History); err != nil {
