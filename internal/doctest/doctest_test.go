@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +49,52 @@ SELECT 3`)
 	}
 	if s := got[2]; !s.Gives([]string{"x | y", "z |", "last of all"}) || s.Gives([]string{"x | y", "z |"}) || s.Gives([]string{"x | y", "z |", "lost"}) {
 		t.Error("Gives is wrong")
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+	dropped = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// anchors are the names under which a document's headings can be linked to.
+func anchors(doc string) map[string]bool {
+	names := map[string]bool{"": true}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(doc, ""), -1) {
+		names[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return names
+}
+
+// Links between the documents lead to a file, and to a heading of it.
+func TestDocuments_LinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("documents: %v, %v", docs, err)
+	}
+	for _, path := range append(docs, "../../README.md", "../../CHANGELOG.md") {
+		doc, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(doc), -1) {
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if m[2] == "" {
+				if _, err := os.Stat(target); err != nil {
+					t.Errorf("%s: %s: %v", path, m[0], err)
+				}
+				continue
+			}
+			linked, err := os.ReadFile(target)
+			if err != nil || !anchors(string(linked))[m[2]] {
+				t.Errorf("%s: %s leads nowhere: %v", path, m[0], err)
+			}
+		}
 	}
 }
