@@ -6,6 +6,7 @@
 //   - No package imports one of its own layer or of a higher one: TestLayers_FlowInOneDirection.
 //   - River, pglogrepl and test libraries stay where they belong: TestLibraries_HaveOneHome.
 //   - The graph is pure: TestGraph_IsPure.
+//   - Guarantees name tests that are there: TestGuarantees_NameTestsThatExist.
 package archtest
 
 import (
