@@ -48,6 +48,34 @@ func TestTask_KindIsDeclaredLater(t *testing.T) {
 	b.succeed(id)
 }
 
+// A kind that is not declared any more is done by replicas again, whatever its runs do at that moment: parked, in memory,
+// with a worker. What the worker says then does not count. If it is declared again at once, its tasks are made anew.
+func TestTask_KindIsDeclaredNoMore(t *testing.T) {
+	b := setup(t)
+	b.declare("album")
+	b.replica(orchestra())
+	b.replica(orchestra(), func(c *pgexec.Config) { c.Linger = time.Hour; c.Queues = []string{"hot"} })
+	var ids []pgexec.RunID
+	for i := range 10 {
+		id := query[pgexec.RunID](b, `insert into pgexec.runs (kind, input, queue) values ('album', '[]', $1) returning run_id`, []string{"default", "hot"}[i%2])
+		ids = append(ids, id)
+	}
+	b.eventually(`select count(*) = 10 from pgexec.tasks`)
+	b.eventually(`select count(*) = 5 from pgexec.runs where status = 'parked'`)
+	b.exec(`delete from pgexec.task_kinds; select pgexec.declare_kind('album')`)
+	b.eventually(`select count(*) = 10 from pgexec.tasks where state = 'waiting' and task_id > 10`)
+	taken := b.takeMost("album", "w1", time.Hour, 3)
+	b.eventually(`select count(*) = 5 from pgexec.runs where status = 'parked'`)
+	b.exec(`delete from pgexec.task_kinds`)
+	for _, id := range ids {
+		b.succeed(id)
+		b.checkLog(id)
+	}
+	if b.complete(taken[0].ID, "w1", "1") {
+		t.Error("the completion of what was taken back counts")
+	}
+}
+
 // A retry of a failed run makes the task anew, with its attempts counted anew; so does a fork from before its end.
 func TestTask_RetryAndFork(t *testing.T) {
 	b := setup(t)

@@ -229,6 +229,10 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: []byte(t.Output)}}})
 		return
 	}
+	if t.ErrorCode == wake.CodeTaskUndeclared {
+		r.takeBack(w)
+		return
+	}
 	f := &Failure{
 		Err:        errors.New(t.Error),
 		Code:       t.ErrorCode,
@@ -242,4 +246,11 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 	w.ending = true
 	r.uncount(w)
 	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, started: t.TakenAt, finished: t.EndedAt})
+}
+
+// takeBack has a node done by replicas again, whose kind is not declared any more.
+func (r *Run) takeBack(w *wait) {
+	r.uncount(w)
+	r.forget(w.node, 0)
+	r.miss(w.node)
 }

@@ -43,7 +43,8 @@ type TaskEnd struct {
 	Succeeded bool
 	// Output is JSON text, byte for byte as the worker gave it.
 	Output string
-	// Error and ErrorCode say why it failed; ErrorCode is [CodeTaskUnknown] for one that was to be done at most once.
+	// Error and ErrorCode say why it failed; ErrorCode is [CodeTaskUnknown] for one
+	// that was to be done at most once, [CodeTaskUndeclared] for one that is no program's outside any more.
 	Error, ErrorCode string
 	Permanent        bool
 	// RetryAfterUs, when positive, is the least wait before the next attempt.
@@ -55,11 +56,15 @@ type TaskEnd struct {
 // not end in time.
 const CodeTaskUnknown = "outcome_unknown"
 
+// CodeTaskUndeclared says that the kind of a task is not declared any more: its
+// node is one of replicas again.
+const CodeTaskUndeclared = "undeclared"
+
 // MaxTaskEnds bounds the ends that one look returns.
 const MaxTaskEnds = 200
 
 // StartTasks makes the tasks of nodes, or finds that they are there already,
-// perhaps ended: existing says so of any. It fails with [runlog.ErrFenced] when
+// perhaps ended, or ended at once because their kind is not declared any more: existing says so of any. It fails with [runlog.ErrFenced] when
 // the run is not the owner's any more, and with [ErrWanted] when it is to be
 // paused or cancelled: a run that stops leaves no task. While somebody holds the
 // run's row it tries again until ctx is done. Workers hear of new tasks by [Tasks.Announce].

@@ -308,6 +308,7 @@ func TestTake_EndsWhatIsLostTooOften(t *testing.T) {
 func TestTask_NoneIsLeftByAnEnd(t *testing.T) {
 	b := setup(t)
 	const rounds = 400
+	b.exec(`select pgexec.declare_kind('t')`)
 	ids := b.ownMany(rounds)
 	b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1`)
 	made := 0

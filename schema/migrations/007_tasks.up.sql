@@ -46,7 +46,7 @@ create table pgexec.tasks (
   ended_at     timestamptz,
   output       json,
   error        text,
-  -- A short stable word for programs: "error", "lost_leases", "outcome_unknown".
+  -- A short stable word for programs: "error", "lost_leases", "outcome_unknown", "undeclared".
   error_code   text,
   permanent    boolean not null default false,
   retry_after  interval,
@@ -126,6 +126,48 @@ begin
 end
 $$;
 revoke execute on function pgexec.tell_of_tasks(uuid[]) from public;
+
+-- Ends the tasks of kinds that are not declared any more: their nodes are again those of replicas. A node that may be done
+-- once only, and that a worker has begun, stays its.
+create function pgexec.end_undeclared_tasks() returns void
+language plpgsql volatile security definer
+set search_path = ''
+as $$
+declare
+  run_ids uuid[];
+begin
+  run_ids := array(
+    select t.run_id from pgexec.tasks t
+    where t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once)
+      and not exists (select from pgexec.task_kinds k where k.kind = t.kind));
+  if run_ids = '{}' then
+    return;
+  end if;
+  perform from pgexec.runs r where r.run_id = any (run_ids) order by r.depth, r.run_id for no key update;
+  with ended as (
+    update pgexec.tasks t
+    set state = 'failed', ended_at = clock_timestamp(), error_code = 'undeclared', error = 'the kind is not declared any more'
+    where t.run_id = any (run_ids) and t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once)
+      and not exists (select from pgexec.task_kinds k where k.kind = t.kind)
+    returning t.run_id
+  )
+  select array(select distinct e.run_id from ended e) into run_ids;
+  perform pgexec.tell_of_tasks(run_ids);
+end
+$$;
+revoke execute on function pgexec.end_undeclared_tasks() from public;
+
+create function pgexec.task_kinds_after_delete() returns trigger
+language plpgsql security definer
+set search_path = ''
+as $$
+begin
+  perform pgexec.end_undeclared_tasks();
+  return null;
+end
+$$;
+create trigger task_kinds_after_delete after delete on pgexec.task_kinds
+  for each statement execute function pgexec.task_kinds_after_delete();
 
 -- Ends those of some tasks, locked by the caller and with leases that have expired, that may not be taken again; returns
 -- them. One whose run somebody else has locked is left for a second.
@@ -222,7 +264,7 @@ set search_path = ''
 as $$
 begin
   if (lease >= shortest and lease <= interval '1 year') is not true then
-    raise exception 'the lease is %: want one of at most a year, from now on', coalesce(lease::text, 'null')
+    raise exception 'the lease is %: want a lease above 0, of at most a year', coalesce(lease::text, 'null')
       using errcode = 'invalid_parameter_value';
   end if;
 end
