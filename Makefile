@@ -31,9 +31,9 @@ build: bin/pgexec ## Build bin/pgexec
 # Where git refuses this checkout, another user's for one, the binary does without its version.
 VCS = $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-# The go command knows what is out of date.
+# The go command knows what is out of date. Without tables for debuggers the program is half as large; stacks stay readable.
 bin/pgexec: FORCE
-	CGO_ENABLED=0 $(GO) build $(VCS) -o $@ ./cmd/pgexec
+	CGO_ENABLED=0 $(GO) build $(VCS) -ldflags='-s -w' -o $@ ./cmd/pgexec
 
 test: ## Run all tests with the race detector on a PostgreSQL of this run's own
 	@tools/test.sh $(RACE) ./...
