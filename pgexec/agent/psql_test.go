@@ -51,7 +51,7 @@ rules:
 	b.replica(addEcho, addFailing)
 	id := b.ask("go")
 	b.eventually(`select count(*) = 2 and min(tool) = 'gated_echo' from pgexec.approvals where run_id = $1`, id)
-	b.eventually(`select waits_for like 'approval-1-5 waits for an approval: %gated_echo%; approval-1-6 waits for an approval: %' from pgexec.run_overview where run_id = $1`, id)
+	b.eventually(`select coalesce(waits_for, '') like 'approval-1-5 waits for an approval: %gated_echo%; approval-1-6 waits for an approval: %' from pgexec.run_overview where run_id = $1`, id)
 	for _, statement := range []string{`select pgexec.approve($1, 'approval-1-5')`, `select pgexec.reject($1, 'approval-1-6', 'not today')`} {
 		if _, err := b.pool.Exec(b.ctx, statement, id); err != nil {
 			t.Fatal(err)
