@@ -14,6 +14,8 @@ func TestContinue_AnEndedRunsConversationGoesOn(t *testing.T) {
 		t.Run(strings.Join(providers[:], " then "), func(t *testing.T) {
 			b := setup(t, `
 rules:
+  - when: {user: first, turn: 0, api: openai}
+    reply: {text: "said first", thinking: hmm, calls: [{name: echo, id: "functions.echo:0", args: {n: 1}}]}
   - when: {user: first, turn: 0}
     reply: {text: "said first", thinking: hmm, calls: [{name: echo, args: {n: 1}}]}
   - when: {user: first, turn: 1}

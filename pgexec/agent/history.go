@@ -46,10 +46,11 @@ func (a *Agents) history(ctx context.Context, n *pgexec.Node, def *definition.De
 		return nil, fmt.Errorf("continue run %s: %w", id, err)
 	}
 	var list []saved
+	other := newTranslator(s.def.Provider, def.Provider)
 	for _, m := range append(conversation(&s.open, s.past), s.heard...) {
 		kept, err := save(ctx, n, &m)
-		if err == nil && m.Role == llm.RoleAssistant && s.def.Provider != def.Provider {
-			kept.Raw, err = translate(llm.Provider(s.def.Provider), llm.Provider(def.Provider), m.Raw)
+		if err == nil {
+			err = other.translate(kept)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("continue run %s: %w", id, err)
@@ -76,14 +77,36 @@ func (a *Agents) former(ctx context.Context, n *pgexec.Node, run string) (id pge
 	return id, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
 }
 
-// translate writes an assistant's message as another provider has it. What it
-// thought is lost, which nobody else can read.
-func translate(from, to llm.Provider, raw json.RawMessage) (json.RawMessage, error) {
-	text, calls, err := llm.ParseAssistant(from, raw)
-	if err != nil {
-		return nil, err
+// translator writes a conversation with one provider as another has it. What the
+// model thought is lost, which nobody else can read, and calls get new ids: those
+// of one provider may have characters that the other refuses.
+type translator struct {
+	from, to llm.Provider
+	ids      map[string]string
+}
+
+func newTranslator(from, to string) *translator {
+	return &translator{from: llm.Provider(from), to: llm.Provider(to), ids: make(map[string]string)}
+}
+
+func (t *translator) translate(m *saved) error {
+	if t.from == t.to {
+		return nil
 	}
-	return llm.AssistantMessage(to, text, calls)
+	if m.Role != llm.RoleAssistant {
+		m.CallID = t.ids[m.CallID]
+		return nil
+	}
+	text, calls, err := llm.ParseAssistant(t.from, m.Raw)
+	if err != nil {
+		return err
+	}
+	for i := range calls {
+		id := fmt.Sprintf("call_former_%d", len(t.ids)+1)
+		t.ids[calls[i].ID], calls[i].ID = id, id
+	}
+	m.Raw, err = llm.AssistantMessage(t.to, text, calls)
+	return err
 }
 
 func save(ctx context.Context, n *pgexec.Node, m *llm.Message) (*saved, error) {

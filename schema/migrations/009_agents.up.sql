@@ -863,7 +863,8 @@ as $$
     from pgexec.run_log l
     cross join lateral (select pgexec.decode(l.record) as rec offset 0) d
     where l.run_id = last_records.run_id and substring(l.record from 1 for 1) in ('\x0a', '\x32')
-  ), retried as (
+  ), retried as materialized (
+    -- Found once, not anew for each node: long runs have thousands.
     select n.id, max(r.seq) as seq
     from records r cross join lateral jsonb_array_elements_text(r.rec #> '{control,node_ids}') n (id)
     where r.rec #>> '{control,kind}' = 'retried'

@@ -314,8 +314,9 @@ func (b *anthropicBlock) finishCall(ids *minter, cut bool) {
 	if id := ids.id(given); id != given {
 		b.fields.add("id", quote(id))
 	}
-	if b.fields.empty("name") {
-		b.fields.add("name", quote(missingName))
+	name := b.fields.text("name")
+	if sendable := sendableName(name); sendable != name {
+		b.fields.add("name", quote(sendable))
 	}
 	text := unquote(b.input)
 	if text == "" && !cut { // what is cut off in an answer that is not streamed looks complete

@@ -100,6 +100,27 @@ func (m *minter) id(given string) string {
 // missingName stands for the name of a tool that a model called without naming it.
 const missingName = "unnamed_tool"
 
+// maxName is how long the name of a tool can be.
+const maxName = 64
+
+// sendableName is the name of a tool as it can be sent back: providers refuse the
+// whole conversation for a name with other characters, which a model may well make
+// up ("functions.search").
+func sendableName(name string) string {
+	if name == "" {
+		return missingName
+	}
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+			return r
+		default:
+			return '_'
+		}
+	}, name)
+	return name[:min(len(name), maxName)]
+}
+
 // newCall reads what a message says about a call.
 func newCall(id, name, args string) Call {
 	c := Call{ID: id, Name: name}

@@ -60,7 +60,7 @@ func refusedCalls(generation string) []Call {
 		if s := ""; json.Unmarshal(w.Arguments, &s) == nil { // a text that is JSON
 			text = s
 		}
-		calls = append(calls, Call{Name: w.Name, Args: sendableArgs(text, false)})
+		calls = append(calls, Call{Name: sendableName(w.Name), Args: sendableArgs(text, false)})
 	}
 	return calls
 }

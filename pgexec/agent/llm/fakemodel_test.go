@@ -34,7 +34,7 @@ rules:
   - when: {turn: 3}
     reply: {thinking: "Hm, hm", text: "", stop: max_tokens}
   - when: {turn: 4}
-    reply: {calls: [{name: look, args: {}}]}
+    reply: {calls: [{name: look, args: {}}, {name: "functions.look", args: {}}, {name: "Ein\u00e4ugig sein", args: {}}]}
   - reply: {text: Done.}
 `
 
@@ -67,8 +67,8 @@ func TestDo_EveryRequestOfABadConversationIsAccepted_C46(t *testing.T) {
 			if asJSON(t, stops) != asJSON(t, want) {
 				t.Errorf("turns ended with %v, want %v", stops, want)
 			}
-			if len(ids) != 7 {
-				t.Errorf("ids of calls are %v, want 7", ids)
+			if len(ids) != 9 {
+				t.Errorf("ids of calls are %v, want 9", ids)
 			}
 		})
 	}

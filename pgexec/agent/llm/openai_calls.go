@@ -212,12 +212,8 @@ func (c *openAICall) order() int {
 }
 
 func (c *openAICall) bytes(ids *minter, cut bool) []byte {
-	name := c.name
-	if name == "" {
-		name = missingName
-	}
 	f := newObject()
-	f.add("name", quote(name))
+	f.add("name", quote(sendableName(c.name)))
 	f.add("arguments", quotedArgs(c.args, cut))
 	for _, n := range c.function.names {
 		f.put(n, c.function.values[n])
