@@ -69,7 +69,7 @@ type Run struct {
 	ParentNodeID NodeID
 	// Depth counts the runs above this one.
 	Depth int
-	// Spent is what the run has spent as of its last end or pause, child runs included.
+	// Spent is what the run has spent as of its last end, pause or parking, child runs included.
 	Spent Usage
 	// NodesDone counts the run's own nodes, as of then.
 	NodesDone int64

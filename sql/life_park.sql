@@ -1,4 +1,4 @@
--- Parks run $1 until $5, or for ever when that is null, if owner, epoch and inbox are still what its owner has seen, and nothing is wanted of it (G4): under the row's lock, on its newest version. Whoever changes something for the run holds that lock until its transaction ends, so a lock that is taken means no; none is waited for. With the parking the run stands in the lines of the limits that hold it. Also answers whether the run was the owner's in the statement's snapshot.
+-- Parks run $1 until $5, or for ever when that is null, if owner, epoch and inbox are still what its owner has seen, and nothing is wanted of it (G4): under the row's lock, on its newest version. Whoever changes something for the run holds that lock until its transaction ends, so a lock that is taken means no; none is waited for. With the parking the run stands in the lines of the limits that hold it, and its row has what it has spent. Also answers whether the run was the owner's in the statement's snapshot.
 with held as materialized (
   select r.run_id
   from pgexec.runs r
@@ -9,7 +9,8 @@ with held as materialized (
 ), parked as (
   update pgexec.runs r
   set status = 'parked', owner = null, run_at = coalesce($5::timestamptz, 'infinity'), wake_job = null,
-    reason = pgexec.utf8_lossy($6::bytea)
+    reason = pgexec.utf8_lossy($6::bytea),
+    input_tokens = $10, output_tokens = $11, cost_usd = trim_scale($12::bigint / 1000000000::numeric), unpriced = $13, nodes_done = $14
   from held h
   where r.run_id = h.run_id
   returning r.run_id

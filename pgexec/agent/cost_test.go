@@ -70,6 +70,14 @@ rules:
 	}
 }
 
+func TestCost_IsSeenWhileTheRunWaits(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi, usage: {input: 100, output: 10}}}]`)
+	b.define("a", object{"interactive": true})
+	b.replica()
+	id := b.ask("hello")
+	b.eventually(`select status = 'parked' and tokens = 110 and cost_usd is null and unpriced = 1 and nodes_done = 2 from pgexec.run_overview where run_id = $1`, id)
+}
+
 func TestSecrets_AreInNoRecord(t *testing.T) {
 	const key = "sk-very-secret-0123456789"
 	t.Setenv("H_TEST_API_KEY", key)

@@ -215,10 +215,13 @@ func query[T any](b *bundle, statement string, args ...any) T {
 	return v
 }
 
-// eventually waits until the condition, a statement that returns a boolean, holds.
+// eventually waits until the condition, a statement that returns a boolean, holds; null does not.
 func (b *bundle) eventually(statement string, args ...any) {
 	b.t.Helper()
-	b.poll(fmt.Sprintf("%s %v", statement, args), func() bool { return query[bool](b, statement, args...) })
+	b.poll(fmt.Sprintf("%s %v", statement, args), func() bool {
+		holds := query[*bool](b, statement, args...)
+		return holds != nil && *holds
+	})
 }
 
 // poll waits until something holds.

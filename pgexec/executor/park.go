@@ -72,6 +72,7 @@ func (r *Run) park() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), statementTimeout)
 	defer cancel()
+	spent := r.g.Usage()
 	parked, err := wake.Park(ctx, r.x.Pool, wake.ParkParams{
 		RunID:  r.claimed.RunID,
 		Owner:  r.x.ReplicaID,
@@ -80,6 +81,9 @@ func (r *Run) park() bool {
 		DueUs:  r.nextDueUs(),
 		Held:   r.lines(),
 		Reason: r.waitReason(),
+
+		InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
+		CostNanoUSD: spent.CostNanoUSD, Unpriced: spent.Unpriced, Nodes: spent.Nodes,
 	})
 	switch {
 	case errors.Is(err, runlog.ErrFenced): // also when an earlier call did park it and its answer was lost

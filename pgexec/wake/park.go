@@ -25,6 +25,8 @@ type ParkParams struct {
 	Held []Held
 	// Reason is what psql shows of the wait.
 	Reason string
+	// What the run has spent, its children included.
+	InputTokens, OutputTokens, CostNanoUSD, Unpriced, Nodes int64
 }
 
 // Held is a fleet-wide limit that holds a run, and since when: of the runs that wait for it the first is woken first.
@@ -50,7 +52,8 @@ func Park(ctx context.Context, pool *pgxpool.Pool, p ParkParams) (parked bool, e
 		kinds, keys, sinces = append(kinds, h.Kind), append(keys, h.Key), append(sinces, h.Since)
 	}
 	answer, err := one[struct{ Parked, Ours bool }](ctx, pool, sql.LifePark,
-		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason), kinds, keys, sinces)
+		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason), kinds, keys, sinces,
+		p.InputTokens, p.OutputTokens, p.CostNanoUSD, p.Unpriced, p.Nodes)
 	if err == nil && !answer.Parked && !answer.Ours {
 		err = runlog.ErrFenced
 	}

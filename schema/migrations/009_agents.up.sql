@@ -784,7 +784,7 @@ create trigger runs_agent_before_insert before insert on pgexec.runs
   for each row when (new.kind = 'agent' and new.forked_from is null and not new.input ? '$blob')
   execute function pgexec.runs_agent_before_insert();
 
--- How much was spent at a price that is not known, child runs included, as of the run's last end or pause.
+-- How much was spent at a price that is not known, child runs included, as of the run's last end, pause or wait without a replica.
 alter table pgexec.runs add column unpriced bigint not null default 0;
 
 -- The record format's usage has got the field unpriced.
@@ -1143,7 +1143,7 @@ select
     when 'paused' then coalesce(r.reason, 'paused')
   end as waits_for,
   greatest(r.epoch - 1, 0) as takeovers,
-  -- Spent, child runs included, as of the last end or pause.
+  -- Spent, child runs included, as of the last end, pause or parking.
   r.input_tokens + r.output_tokens as tokens,
   r.input_tokens,
   r.output_tokens,
