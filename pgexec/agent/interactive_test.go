@@ -36,6 +36,30 @@ rules: [{reply: {text: "you said {{last_user}}"}}]
 	b.checkPrefixes()
 }
 
+// A message without anything in it is one all the same: without it the conversation would end with the assistant's.
+func TestInteractive_AMessageThatSaysNothing_C46(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {user: rest}
+    reply: {calls: [{name: rest, args: {seconds: 0.001}}]}
+  - reply: {text: "you said {{last_user}}"}
+`)
+	b.define("a", object{"provider": "anthropic", "interactive": true, "tools": []object{{"type": "sleep", "name": "rest"}}})
+	b.replica()
+	id := b.ask("one")
+	for i, payload := range []any{nil, "", []object{}} {
+		b.say(id, payload)
+		b.poll("the answer", func() bool { return len(b.model.Requests()) == i+2 })
+	}
+	b.say(id, "rest")
+	b.say(id, object{"end": true})
+	b.answer(id)
+	b.requests()
+	if got := query[string](b, `select string_agg(text, '|' order by seq) from pgexec.conversation($1) where role in ('user', 'tool')`, id); got != `one|null|""|[]|rest|(no output)|{"end": true}` {
+		t.Errorf("psql shows %s", got)
+	}
+}
+
 func TestInteractive_AMessageDuringATurnIsTakenUpAtTheNext(t *testing.T) {
 	for _, provider := range []string{"openai", "anthropic"} {
 		t.Run(provider, func(t *testing.T) {

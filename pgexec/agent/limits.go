@@ -29,6 +29,11 @@ type use struct {
 // meters are the limits that keep a turn from having tools.
 func (t *turn) meters() meters {
 	turns, calls := t.made()
+	for i := range t.past {
+		if t.past[i].turn.Last != "" {
+			turns-- // a turn that only ends the work comes on top: one more turn is one with tools
+		}
+	}
 	return append(meters{
 		{"max_turns", float64(turns), float64(t.row.MaxTurns), plain},
 		{"max_tool_calls", float64(calls), float64(t.row.MaxToolCalls), plain},

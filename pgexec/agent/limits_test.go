@@ -26,11 +26,11 @@ func TestLimits_LastTurnThenPausedThenResumed_C44(t *testing.T) {
 	}{
 		"turns": {
 			limits: func(l object, _ *pgexec.StartOpts) { l["max_turns"] = 2 },
-			reason: "limit max_turns reached: 2 of 2", resume: `select pgexec.resume($1, add_turns => 5)`, calls: 2,
+			reason: "limit max_turns reached: 2 of 2", resume: `select pgexec.resume($1, add_turns => 1)`, calls: 2,
 		},
 		"tool calls": {
 			limits: func(l object, _ *pgexec.StartOpts) { l["max_tool_calls"] = 3 },
-			reason: "limit max_tool_calls reached: 3 of 3", resume: `select pgexec.resume($1, add_tool_calls => 5)`, calls: 3,
+			reason: "limit max_tool_calls reached: 3 of 3", resume: `select pgexec.resume($1, add_tool_calls => 1)`, calls: 3,
 		},
 		"tokens": {
 			limits: func(l object, _ *pgexec.StartOpts) { l["max_tokens"] = 300 },

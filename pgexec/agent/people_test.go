@@ -42,6 +42,9 @@ rules:
 	}
 	// The ungated call is there at once, the answers go to their own calls in any order.
 	b.eventually(`select exists (select from pgexec.nodes where run_id = $1 and node_id = 'call-1-2')`, id)
+	if _, err := b.pool.Exec(b.ctx, `select pgexec.approve($1, 'approval-1-4', '[44]')`, id); err == nil || !strings.Contains(err.Error(), `args is [44], must be an object, as {"n": 4}`) {
+		t.Errorf("approve with a list: %v", err)
+	}
 	for _, statement := range []string{
 		`select pgexec.approve($1, 'approval-1-4', '{"n": 44}')`,
 		`select pgexec.reject($1, 'approval-1-3', 'not today')`,

@@ -193,8 +193,8 @@ func (s *scene) saidAfter(ctx context.Context, i int) ([]llm.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(payload) == 0 || string(payload) == "null" {
-			continue
+		if id == inboxID(i) && string(payload) == "null" {
+			continue // nobody said anything
 		}
 		if isEnd(payload) {
 			s.ended = true

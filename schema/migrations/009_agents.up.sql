@@ -921,12 +921,17 @@ as $$
 #variable_conflict use_column
 declare
   key text;
+  asked jsonb;
   sent jsonb;
 begin
-  if not exists (select from pgexec.open_approvals(decide.run_id) a where a.node_id = decide.node_id) then
+  select a.args into asked from pgexec.open_approvals(decide.run_id) a where a.node_id = decide.node_id;
+  if not found then
     raise exception 'run % has no open approval %', decide.run_id, decide.node_id
       using errcode = 'invalid_parameter_value',
         hint = coalesce('Open are ' || (select string_agg(a.node_id, ', ' order by a.node_id) from pgexec.open_approvals(decide.run_id) a) || '.', 'None is open.');
+  end if;
+  if jsonb_typeof(asked) = 'object' and jsonb_typeof(decision -> 'args') <> 'object' then
+    raise exception 'args is %, must be an object, as %', decision -> 'args', asked using errcode = 'invalid_parameter_value';
   end if;
   -- Each time that it is asked again, after a retry, there is another key.
   key := 'approval ' || decide.node_id || ' ' || (
@@ -1066,7 +1071,7 @@ as $$
     union all
     -- One result for each call: of its node, or why it has none.
     select coalesce(r.seq, t.seq), 1 + c.n, coalesce(r.node_id, t.node_id), 'tool',
-      coalesce(r.error, pgexec.result_text(r.output), 'not run: ' || coalesce(
+      coalesce(r.error, case when r.node_id is not null then coalesce(pgexec.result_text(r.output), '(no output)') end, 'not run: ' || coalesce(
         case when c.n > coalesce((t.output ->> 'held_from')::integer, 0) then t.output ->> 'held' end, t.output ->> 'refused', a.error, 'the call is not valid')),
       null, c.call ->> 'id', case when r.failed or r.node_id is null or r.output ->> 'is_error' = 'true' then true end, null
     from turns t
@@ -1078,9 +1083,10 @@ as $$
       or t.output ? 'held' and c.n > coalesce((t.output ->> 'held_from')::integer, 0)
       or t.n < (select max(later.n) from turns later)
     union all
-    select d.seq, 0, d.node_id, 'user', pgexec.content_text(d.output), null, null, null, null
+    -- A message that says nothing is shown as the JSON that it is; in the inbox, null is none.
+    select d.seq, 0, d.node_id, 'user', coalesce(nullif(pgexec.content_text(d.output), ''), d.output::text), null, null, null, null
     from done d
-    where d.kind = 'signal' and d.node_id ~ '^(message|inbox)-[0-9]+$' and jsonb_typeof(d.output) <> 'null'
+    where d.kind = 'signal' and (d.node_id ~ '^message-[0-9]+$' or d.node_id ~ '^inbox-[0-9]+$' and jsonb_typeof(d.output) <> 'null')
     union all
     select d.seq, 0, d.node_id, 'summary', coalesce(d.output ->> 'summary', d.error), null, null, case when d.failed then true end, d.output
     from done d where d.kind = 'compact'
