@@ -890,7 +890,8 @@ as $$
     -- Most runs have no approval, and their logs are not decoded.
     where exists (
       select from pgexec.run_log l
-      where l.run_id = open_approvals.run_id and position(convert_to('approval', 'UTF8') in l.record) > 0)
+      -- The kind of a spawned node, as the record format writes it: field 2, of 8 bytes.
+      where l.run_id = open_approvals.run_id and position('\x1208'::bytea || convert_to('approval', 'UTF8') in l.record) > 0)
   )
   select s.spec ->> 'id', i.input -> 'about', coalesce(i.input -> 'args', 'null'), p.since
   from done d
@@ -1019,7 +1020,7 @@ as $$
 $$;
 
 -- The conversation of an agent's run, in its order, read from the log: what users said, what the model answered and
--- called, and what came of each call, whole. Also what the runtime told the model (role note), and summaries that later turns
+-- called, and what came of each call, as its record has it. Also what the runtime told the model (role note), and summaries that later turns
 -- have in the place of what came before (role summary). The seq is that of the record; a run that goes on with a former one
 -- begins with that one's messages. A node that failed for good shows its error.
 create function pgexec.conversation(run_id uuid)
