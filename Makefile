@@ -22,7 +22,7 @@ help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | while IFS=@ read -r target text; do \
 		printf '%-18s %s\n' "$$target" "$$text"; done
 
-demo: build ## Three replicas on a throw-away PostgreSQL, one of them killed: see a run survive
+demo: build ## Agents on three replicas and a throw-away PostgreSQL: one replica is killed, one drained
 	@tools/install-postgres.sh
 	@bin/pgexec demo $(ARGS)
 

@@ -94,13 +94,14 @@ func (a *app) newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pgexec",
 		Short: "A Postgres-native runtime for long agent runs",
-		Long: `pgexec runs graphs of work that survive the death of the process that runs them.
-Postgres is the log and the coordinator: insert a row into pgexec.runs, and some
-replica (pgexec serve) executes it.
+		Long: `pgexec runs agents, and other graphs of work, that survive the death of the
+process that runs them. Postgres is the log and the coordinator: insert a row into
+pgexec.runs, and some replica (pgexec serve) executes it.
 
 See it work:         pgexec demo
 Prepare a database:  pgexec migrate up
-Run a replica:       pgexec serve`,
+Run a replica:       pgexec serve
+Start a run:         pgexec run start sql --input '{"sql": "select 42"}' --wait`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuchCommand,

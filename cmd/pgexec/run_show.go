@@ -156,7 +156,7 @@ func spentText(run *pgexec.Run, nodes []nodeJSON) string {
 		parts = append(parts, dollars(cost))
 	}
 	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes at unknown prices", unknown))
+		parts = append(parts, fmt.Sprintf("%d at unknown prices", unknown))
 	}
 	return strings.Join(parts, ", ")
 }
