@@ -28,6 +28,8 @@
 //     there: TestLimits_PauseBetweenNodesAndResumeThere.
 //   - G8: connections and locks grow with replicas, not with runs:
 //     TestSession_LocksDoNotGrowWithRuns.
+//   - G9: every log that an older build wrote can be read:
+//     TestReleased_LogsMeanWhatTheyMeant_G9.
 //
 // docs/ARCHITECTURE.md tells how. The compatibility promise covers this package
 // and the packages agent, kinds and pgexectest below it.

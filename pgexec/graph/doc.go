@@ -9,6 +9,7 @@
 //   - Replaying a log gives the graph that was executed, whatever the order in which
 //     nodes ended: TestProperty_ReplayEqualsLiveExecution.
 //   - Every prefix of a log is a valid state (G2): TestProperty_EveryPrefixEqualsTheNaiveModel.
+//   - Logs of older builds mean what they meant (G9): TestReleased_LogsMeanWhatTheyMeant_G9.
 //   - A record that cannot be part of the log is refused by name and changes nothing:
 //     TestApply_CorruptLogIsNamed, TestProperty_TamperedLogNeverHarms.
 //   - What Check accepts, Apply accepts, also while other records are on their way to the
