@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
@@ -134,7 +135,7 @@ func TestListener_DatabaseComesLater(t *testing.T) {
 	l.conn.DialFunc = broken.dial
 	l.Start()
 	t.Cleanup(l.Stop)
-	pause(t, 50*time.Millisecond)
+	pgtest.Pause(t, 50*time.Millisecond)
 	broken.refuse.Store(false)
 	b.hears(l, n)
 }

@@ -142,7 +142,7 @@ func TestNotifier_FailureBlocksNobody(t *testing.T) {
 	if pending > maxPending {
 		t.Errorf("%d runs are kept", pending)
 	}
-	pause(t, 500*time.Millisecond) // for several attempts, none of which is to be logged
+	pgtest.Pause(t, 500*time.Millisecond) // for several attempts, none of which is to be logged
 	broken.refuse.Store(false)
 	b.heads(conn, func(heads map[runlog.RunID]runlog.Seq) bool { return len(heads) > 0 })
 	n.Committed(id, 4)

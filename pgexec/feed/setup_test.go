@@ -19,16 +19,7 @@ import (
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds the wait for anything that is to happen.
 const limit = 20 * time.Second
@@ -61,18 +52,12 @@ func (c *counter) Handle(ctx context.Context, r slog.Record) error {
 
 func (b *bundle) exec(sql string, args ...any) {
 	b.t.Helper()
-	if _, err := b.pool.Exec(b.t.Context(), sql, args...); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(b.t, b.pool, sql, args...)
 }
 
 func get[T any](b *bundle, sql string, args ...any) T {
 	b.t.Helper()
-	var v T
-	if err := b.pool.QueryRow(b.t.Context(), sql, args...).Scan(&v); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return pgtest.Value[T](b.t, b.pool, sql, args...)
 }
 
 func (b *bundle) newRun() runlog.RunID {
@@ -145,20 +130,10 @@ func (b *bundle) listener(change func(*Listener)) *Listener {
 
 func (b *bundle) eventually(what string, cond func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(limit); !cond(); pause(b.t, 5*time.Millisecond) {
+	for deadline := time.Now().Add(limit); !cond(); pgtest.Pause(b.t, 5*time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("never came true: %s", what)
 		}
-	}
-}
-
-func pause(t *testing.T, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
 	}
 }
 

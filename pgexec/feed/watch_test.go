@@ -44,7 +44,7 @@ func TestWatch_StartupWindow(t *testing.T) {
 		i := rand.N(len(runs))
 		after := runlog.Seq(rand.N(head[i].Load() + 1))
 		b.collect(&watchers, l, runs[i], after, last)
-		pause(t, rand.N(10*time.Millisecond))
+		pgtest.Pause(t, rand.N(10*time.Millisecond))
 	}
 	writers.Wait()
 	for i := range runs {
@@ -85,7 +85,7 @@ func TestWatch_Latency(t *testing.T) {
 			t.Fatalf("got %d, want %d", e.Seq, seq)
 		}
 		late = append(late, time.Since(began))
-		pause(t, 30*time.Millisecond)
+		pgtest.Pause(t, 30*time.Millisecond)
 	}
 	cancel()
 	watcher.Wait()

@@ -3,7 +3,6 @@ package wake
 import (
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,16 +14,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds the wait for anything that is to happen.
 const limit = 20 * time.Second
@@ -42,19 +32,13 @@ func setup(t *testing.T) *bundle {
 // exec runs one statement.
 func (b *bundle) exec(sql string, args ...any) {
 	b.t.Helper()
-	if _, err := b.pool.Exec(b.t.Context(), sql, args...); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(b.t, b.pool, sql, args...)
 }
 
 // get returns the one value a query answers.
 func get[T any](b *bundle, sql string, args ...any) T {
 	b.t.Helper()
-	var v T
-	if err := b.pool.QueryRow(b.t.Context(), sql, args...).Scan(&v); err != nil {
-		b.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return pgtest.Value[T](b.t, b.pool, sql, args...)
 }
 
 // insert starts a run and returns its id.
@@ -157,17 +141,7 @@ func (b *bundle) eventually(what, sql string, args ...any) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("never came true: %s", what)
 		}
-		pause(b.t, 20*time.Millisecond)
-	}
-}
-
-func pause(t *testing.T, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
+		pgtest.Pause(b.t, 20*time.Millisecond)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
@@ -122,7 +123,7 @@ func TestStop_DuringStart(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		started := make(chan error, 1)
 		go func() { started <- w.Start(ctx) }()
-		pause(t, rand.N(30*time.Millisecond))
+		pgtest.Pause(t, rand.N(30*time.Millisecond))
 		if round%2 == 0 {
 			cancel() // SIGTERM in the middle of the start
 			err := next(b, started)
