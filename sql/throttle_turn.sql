@@ -42,7 +42,8 @@ with asked as materialized (
   from (
     select j.kind, j.key, j.take, n.slot, row_number() over (partition by j.place order by random()) as nth
     from judged j
-    cross join lateral generate_series(1, j.most) n (slot)
+    -- Among so many there are enough free ones, and others to choose from when several replicas take some at once.
+    cross join lateral generate_series(1, least(j.most, j.taken + 4 * j.take + 32)::integer) n (slot)
     where j.take > 0
       and not exists (select from pgexec.kind_slots s where s.kind = j.kind and s.key = j.key and s.slot = n.slot)
   ) f
