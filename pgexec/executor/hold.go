@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,7 +61,7 @@ func (r *Run) limited(n *graph.Node) bool {
 	return ok
 }
 
-// hold has a node wait for its fleet-wide limit. Its key may have to be read from elsewhere.
+// hold has a node wait for its fleet-wide limit. Its key may have to be read from a blob.
 func (r *Run) hold(n *graph.Node) {
 	p := &place{node: n, id: throttle.ID{Kind: n.Kind}}
 	r.held[n] = p
@@ -69,13 +70,23 @@ func (r *Run) hold(n *graph.Node) {
 		r.standInLine(p)
 		return
 	}
+	err := p.readKey(limit.KeyPointer, readRecord)
+	if !errors.Is(err, errInBlob) {
+		r.keyRead(p, err)
+		return
+	}
 	r.inBackground(func(ctx context.Context) event {
-		input, err := resolveInput(n, func(in *pb.Payload) ([]byte, error) { return r.x.read(ctx, in) })
-		if err == nil {
-			p.id.Key = throttle.Key(input, limit.KeyPointer)
-		}
+		err := p.readKey(limit.KeyPointer, func(in *pb.Payload) ([]byte, error) { return r.x.read(ctx, in) })
 		return event{keyed: p, err: err}
 	})
+}
+
+func (p *place) readKey(pointer string, read func(*pb.Payload) ([]byte, error)) error {
+	input, err := resolveInput(p.node, read)
+	if err == nil {
+		p.id.Key = throttle.Key(input, pointer)
+	}
+	return err
 }
 
 // keyRead has a node stand in line when its key is known. Of an input that can
