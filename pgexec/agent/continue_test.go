@@ -52,6 +52,26 @@ rules:
 	}
 }
 
+func TestContinue_WhatOneServerAloneKnowsIsNotSentToAnother(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {user: first}
+    reply: {text: "said first", thinking: hmm}
+  - reply: {text: "said more"}
+`)
+	b.define("a", nil)
+	b.define("b", object{"base_url": b.model.URL + "/v1/"})
+	b.replica()
+	first := b.ask("first")
+	b.answer(first)
+	for i, name := range []string{"a", "b"} {
+		b.answer(b.start(object{"agent": name, "prompt": "again", "continue": first}))
+		if sent := b.model.Requests()[i+1].Body; strings.Contains(sent, "reasoning_content") != (name == "a") {
+			t.Errorf("%s is sent %s", name, sent)
+		}
+	}
+}
+
 func TestContinue_ARunThatEndedInTheMiddleOfATurnIsValid_C46(t *testing.T) {
 	b := setup(t, `
 rules:

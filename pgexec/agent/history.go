@@ -46,7 +46,7 @@ func (a *Agents) history(ctx context.Context, n *pgexec.Node, def *definition.De
 		return nil, fmt.Errorf("continue run %s: %w", id, err)
 	}
 	var list []saved
-	other := newTranslator(s.def.Provider, def.Provider)
+	other := newTranslator(s.def, def)
 	for _, m := range append(conversation(&s.open, s.past), s.heard...) {
 		kept, err := save(ctx, n, &m)
 		if err == nil {
@@ -77,20 +77,25 @@ func (a *Agents) former(ctx context.Context, n *pgexec.Node, run string) (id pge
 	return id, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
 }
 
-// translator writes a conversation with one provider as another has it. What the
-// model thought is lost, which nobody else can read, and calls get new ids: those
-// of one provider may have characters that the other refuses.
+// translator writes a conversation with one server as another may be sent it, in
+// the form that all of them take. What the model thought is lost, which nobody else
+// can read, and so are fields of a server's own; calls get new ids, since those of
+// one provider may have characters that another refuses.
 type translator struct {
 	from, to llm.Provider
+	same     bool // nothing is to be done
 	ids      map[string]string
 }
 
-func newTranslator(from, to string) *translator {
-	return &translator{from: llm.Provider(from), to: llm.Provider(to), ids: make(map[string]string)}
+func newTranslator(from, to *definition.Definition) *translator {
+	return &translator{
+		from: llm.Provider(from.Provider), to: llm.Provider(to.Provider),
+		same: from.Provider == to.Provider && from.BaseURL == to.BaseURL, ids: make(map[string]string),
+	}
 }
 
 func (t *translator) translate(m *saved) error {
-	if t.from == t.to {
+	if t.same {
 		return nil
 	}
 	if m.Role != llm.RoleAssistant {
