@@ -9,12 +9,7 @@ set -eu
 ! go run -buildvcs=false ./internal/pgserver/bindir >/dev/null 2>&1 || exit 0
 
 echo 'no PostgreSQL server programs found: installing postgresql with apt-get' >&2
-export DEBIAN_FRONTEND=noninteractive
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-quietly() {
-	"$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-}
+. "$(dirname "$0")/quietly.sh"
 quietly apt-get update
 quietly apt-get install -y --no-install-recommends postgresql-common
 # The programs are wanted, not the server that the package would start.

@@ -9,11 +9,6 @@ done
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0
 
 echo 'no psycopg found: installing python3-psycopg with apt-get' >&2
-export DEBIAN_FRONTEND=noninteractive
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-quietly() {
-	"$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-}
+. "$(dirname "$0")/quietly.sh"
 quietly apt-get update
 quietly apt-get install -y --no-install-recommends python3-psycopg
