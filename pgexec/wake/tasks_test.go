@@ -424,6 +424,25 @@ func TestTasks_AreAnnounced(t *testing.T) {
 	}
 }
 
+// With their kind tasks end: one that may be done once only when the lease of its worker is over, and then nobody knows what became of it.
+func TestTaskKinds_DeletedEndsTasks(t *testing.T) {
+	b := setup(t)
+	withTasks(b, 4)
+	b.exec(`update pgexec.tasks set at_most_once = true where task_id > 1`)
+	b.exec(`update pgexec.tasks set state = 'taken', worker = 'w', taken_at = now(), lease_until = now() + make_interval(hours => case when task_id = 3 then -1 else 1 end) where task_id > 2`)
+	states := func(want string) {
+		t.Helper()
+		if got := get[string](b, `select string_agg(coalesce(error_code, state), ' ' order by task_id) from pgexec.tasks`); got != want {
+			t.Errorf("tasks are %s, want %s", got, want)
+		}
+	}
+	b.exec(`delete from pgexec.task_kinds`)
+	states("undeclared undeclared outcome_unknown taken")
+	b.exec(`update pgexec.tasks set lease_until = now() where state = 'taken'`)
+	b.exec(sql.WakeTasks)
+	states("undeclared undeclared outcome_unknown outcome_unknown")
+}
+
 // What a worker may not ask is refused with words, and changes nothing.
 func TestTask_BadArgumentsAreRefused(t *testing.T) {
 	b := setup(t)

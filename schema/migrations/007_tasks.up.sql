@@ -128,7 +128,7 @@ $$;
 revoke execute on function pgexec.tell_of_tasks(uuid[]) from public;
 
 -- Ends the tasks of kinds that are not declared any more: their nodes are again those of replicas. A node that may be done
--- once only, and that a worker has begun, stays its.
+-- once only, and that a worker has begun, stays its until the lease is over; then its outcome is unknown.
 create function pgexec.end_undeclared_tasks() returns void
 language plpgsql volatile security definer
 set search_path = ''
@@ -138,7 +138,7 @@ declare
 begin
   run_ids := array(
     select t.run_id from pgexec.tasks t
-    where t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once)
+    where t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once and t.lease_until > clock_timestamp())
       and not exists (select from pgexec.task_kinds k where k.kind = t.kind));
   if run_ids = '{}' then
     return;
@@ -146,8 +146,10 @@ begin
   perform from pgexec.runs r where r.run_id = any (run_ids) order by r.depth, r.run_id for no key update;
   with ended as (
     update pgexec.tasks t
-    set state = 'failed', ended_at = clock_timestamp(), error_code = 'undeclared', error = 'the kind is not declared any more'
-    where t.run_id = any (run_ids) and t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once)
+    set state = 'failed', ended_at = clock_timestamp(), permanent = true,
+      error_code = case when t.state = 'taken' and t.at_most_once then 'outcome_unknown' else 'undeclared' end,
+      error = 'the kind is not declared any more'
+    where t.run_id = any (run_ids) and t.state in ('waiting', 'taken') and not (t.state = 'taken' and t.at_most_once and t.lease_until > clock_timestamp())
       and not exists (select from pgexec.task_kinds k where k.kind = t.kind)
     returning t.run_id
   )
