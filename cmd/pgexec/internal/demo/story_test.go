@@ -81,7 +81,7 @@ func TestStory_WhatGoesWrongIsTold(t *testing.T) {
 			AttemptFailed: &pb.AttemptFailed{NodeId: "n", Error: &pb.Error{Message: "busy"}},
 		}},
 		"let go by ?": claim(11, 0, time.Now()),
-		"lost by ?":        claim(11, 99, time.Now()),
+		"lost by ?":   claim(11, 99, time.Now()),
 	} {
 		s.runs[0].owners = s.runs[0].owners[:1]
 		if got := s.apply(runA, rec); !strings.Contains(got, want) {
