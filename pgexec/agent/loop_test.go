@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pgexec/runtime/pgexec"
@@ -58,5 +59,22 @@ rules:
 	}
 	if second, last := size("turn-2"), size("turn-40"); last > second+50 {
 		t.Errorf("turn 2 has %d bytes in the log, turn 40 %d", second, last)
+	}
+}
+
+func TestLoop_ATurnOfAnotherKindOfRunFailsAtOnce(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi}}]`)
+	b.replica()
+	for kind, input := range map[string]any{
+		"turn":  object{"turn": 1},
+		"graph": object{"nodes": []object{{"id": "a", "kind": "turn", "input": object{"turn": 1}}}},
+	} {
+		id, err := b.client.Start(b.ctx, kind, input, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run := b.wait(id); !strings.HasSuffix(run.Error, "kind turn is for runs of kind agent only") {
+			t.Errorf("%s: %s %s", kind, run.Status, run.Error)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (a *Agents) look(ctx context.Context, n *pgexec.Node, turns int) (*scene, e
 // read fills a scene from the nodes of a run, this one's or a former one's.
 func (s *scene) read(ctx context.Context, turns int) error {
 	root := s.nodes[pgexec.RootID]
-	if root == nil {
+	if root == nil || root.Kind() != kindAgent {
 		return pgexec.Permanent(fmt.Errorf("kind %s is for runs of kind %s only", s.n.Kind(), kindAgent))
 	}
 	if err := s.readRoot(ctx, root); err != nil {
