@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec"
@@ -73,13 +72,18 @@ func (t *turn) goOn(out *turnOutput, answer *llm.Turn) {
 	t.spawnTurn(after)
 }
 
-// spawnCalls makes a node of each call that can be made, up to the limit of calls.
+// spawnCalls makes a node of each call that can be made, up to the limits of calls and
+// of nodes: a run that stopped between two calls could take no last turn.
 func (t *turn) spawnCalls(out *turnOutput, answer *llm.Turn) []pgexec.NodeRef {
 	var refs []pgexec.NodeRef
 	_, made := t.made()
 	for i, call := range answer.Calls {
-		if most := t.row.MaxToolCalls; most > 0 && made+i >= most {
-			out.hold(answer, i, "limit max_tool_calls reached: "+strconv.Itoa(most)+" of "+strconv.Itoa(most))
+		limit := meters{
+			{"max_tool_calls", float64(made + i), float64(t.row.MaxToolCalls), plain},
+			{"max_nodes", float64(t.budget.Nodes + 1 + int64(len(refs))), float64(t.budget.MaxNodes), plain},
+		}.reached()
+		if limit != "" {
+			out.hold(answer, i, limit)
 			break
 		}
 		if ref, ok := tool.Spawn(t.n, t.tools, t.number, i+1, call); ok {

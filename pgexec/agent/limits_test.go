@@ -87,6 +87,26 @@ func TestLimits_LastTurnThenPausedThenResumed_C44(t *testing.T) {
 	}
 }
 
+// Where the nodes end between two calls, the others are not made, and the model knows.
+func TestLimits_TheLastNodeIsNotBeforeTheLastTurn_C44(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {user: No tool can be called}
+    reply: {text: "{{tool_result}}"}
+  - reply: {calls: [{name: echo, args: {n: 1}}, {name: echo, args: {n: 2}}, {name: echo, args: {n: 3}}]}
+`)
+	b.define("a", object{"tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
+	id := b.start(object{"agent": "a", "prompt": "work"}, func(o *pgexec.StartOpts) { o.Limits.MaxNodes = 4 })
+	if reason := b.paused(id); !strings.Contains(reason, "limit max_nodes reached: 4 of 4") {
+		t.Errorf("paused: %s", reason)
+	}
+	if got := query[string](b, `select text from pgexec.conversation($1) where role = 'assistant' order by seq desc limit 1`, id); got != "{\"n\":1}\n{\"n\":2}\nerror: not run: limit max_nodes reached: 4 of 4" {
+		t.Errorf("the last turn says %q", got)
+	}
+	b.requests()
+}
+
 func TestLimits_ASoftLimitIsToldOnce_C44(t *testing.T) {
 	b := setup(t, `
 rules:
