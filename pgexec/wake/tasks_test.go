@@ -178,7 +178,7 @@ func TestTask_CompletionRacesTakeover(t *testing.T) {
 	b.exec(`update pgexec.tasks set state = 'taken', worker = 'late', taken_at = now(), lease_until = clock_timestamp() - interval '1 second', deliveries = 1`)
 	var completed, refused int
 	for round := range ids {
-		id := get[int64](b, `select task_id from pgexec.tasks where state = 'taken' and worker = 'late' order by task_id limit 1`)
+		id := get[int64](b, `select task_id from pgexec.tasks where state = 'taken' and worker = 'late' order by lease_until, task_id limit 1`)
 		var late error
 		var taken []int64
 		var wg sync.WaitGroup
@@ -207,8 +207,8 @@ func TestTask_CompletionRacesTakeover(t *testing.T) {
 		default:
 			t.Fatalf("task %d is %s; late: %v; next took %v", id, state, late, taken)
 		}
-		// Whatever next took of other rounds is late's again.
-		b.exec(`update pgexec.tasks set state = 'taken', worker = 'late', lease_until = clock_timestamp() - interval '1 second' where task_id = any ($1) and task_id <> $2`, taken, id)
+		// Whatever next took of other rounds is late's again, and first in line.
+		b.exec(`update pgexec.tasks set state = 'taken', worker = 'late', lease_until = clock_timestamp() - interval '1 hour', deliveries = 1 where task_id = any ($1) and task_id <> $2`, taken, id)
 		b.exec(`update pgexec.tasks set worker = 'done', lease_until = 'infinity' where task_id = $1 and state = 'taken'`, id)
 	}
 	t.Logf("%d completions counted, %d were refused", completed, refused)
