@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pgexec/runtime/pgexec/agent/llm"
+	"github.com/pgexec/runtime/pgexec/agent/tool"
 )
 
 // turnOutput is the output of a node of kind turn: what this one turn adds, and nothing else.
@@ -52,7 +53,7 @@ type spent struct {
 
 // encode writes the message's bytes as they are, which json.Marshal would not.
 func (o *turnOutput) encode() (json.RawMessage, error) {
-	rest, err := encodeJSON(o)
+	rest, err := tool.EncodeJSON(o)
 	if err != nil || o.Message == nil {
 		return rest, err
 	}
@@ -98,17 +99,6 @@ type answerOutput struct {
 	Refusal string `json:"refusal,omitempty"`
 	Turns   int    `json:"turns"`
 	Calls   int    `json:"tool_calls"`
-}
-
-// encodeJSON writes a value without escaping HTML.
-func encodeJSON(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // decimal writes billionths as a decimal number.

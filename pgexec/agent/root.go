@@ -43,7 +43,7 @@ func (a *Agents) handleAgent(ctx context.Context, n *pgexec.Node, input json.Raw
 		return nil, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("agent %q: %w", in.Agent, err), "bad_definition"))
 	}
 	// With the defaults of today: those of a later version are for new runs.
-	if out.Definition, err = encodeJSON(def); err != nil {
+	if out.Definition, err = tool.EncodeJSON(def); err != nil {
 		return nil, err
 	}
 	if err := checkPrompt(in); err != nil {

@@ -42,7 +42,7 @@ func (env *Env) handleHTTP(ctx context.Context, n *pgexec.Node, in callInput) (j
 		return nil, err
 	}
 	request.Headers = headers
-	raw, err := encode(request)
+	raw, err := EncodeJSON(request)
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// encode writes JSON without escapes that only HTML needs: models and people read it.
-func encode(v any) (json.RawMessage, error) {
+// EncodeJSON writes JSON without escapes that only HTML needs: models and people read it.
+func EncodeJSON(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -17,7 +17,7 @@ func encode(v any) (json.RawMessage, error) {
 }
 
 func quote(s string) json.RawMessage {
-	raw, err := encode(s)
+	raw, err := EncodeJSON(s)
 	if err != nil {
 		return json.RawMessage(`""`) // a string has no such error
 	}

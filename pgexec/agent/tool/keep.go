@@ -47,13 +47,13 @@ func keep(ctx context.Context, n *pgexec.Node, spec *Spec, raw json.RawMessage) 
 				return nil, err
 			}
 		}
-		raw, err := encode(part)
+		raw, err := EncodeJSON(part)
 		if err != nil {
 			return nil, err
 		}
 		out.Content = append(out.Content, raw)
 	}
-	return encode(out)
+	return EncodeJSON(out)
 }
 
 // kept shows an output of [keep], which is cut already.

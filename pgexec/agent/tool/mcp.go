@@ -91,7 +91,7 @@ func (env *Env) handleMCP(ctx context.Context, n *pgexec.Node, in callInput) (js
 	if res.Needs != nil {
 		out.Needs = askFor(n, spec, res.Needs, args)
 	}
-	raw, err := encode(out)
+	raw, err := EncodeJSON(out)
 	if err != nil || out.Needs != nil {
 		return hide.json(raw), err
 	}
@@ -108,7 +108,7 @@ func content(ctx context.Context, n *pgexec.Node, p *mcp.Part) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	return encode(ref)
+	return EncodeJSON(ref)
 }
 
 // callFault is how a call without a result fails. One that may have taken effect

@@ -35,7 +35,7 @@ func (env *Env) handleSQL(ctx context.Context, n *pgexec.Node, in callInput) (js
 			input.Params[i] = json.RawMessage("null")
 		}
 	}
-	raw, err := encode(input)
+	raw, err := EncodeJSON(input)
 	if err != nil {
 		return nil, err
 	}
