@@ -117,6 +117,7 @@ rules:
 // (G1), what tools wrote with their record is there once (G6), each call had one
 // idempotency key on all of its attempts (C43), and tokens are counted once.
 func TestAgents_SixtyTurnsWithReplicasKilledEveryTwoSeconds(t *testing.T) {
+	t.Parallel()
 	turns, runs := 60, 3
 	if testing.Short() {
 		turns = 12

@@ -80,6 +80,7 @@ func letters(n int) string {
 // any grace passes all the time. No record ever refers to a blob that is not there, and in the end there are exactly
 // the blobs that records refer to.
 func TestBlobs_KilledBetweenBlobAndRecord(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"db", "file"} {
 		t.Run(store, func(t *testing.T) { killWithBlobs(t, store == "file") })
 	}

@@ -66,9 +66,10 @@ func addMarked(kinds *pgexec.Kinds) {
 // At no instant are more nodes of a kind in flight than its limit, while replicas are
 // killed, drained, frozen and started again at random; every run ends, and no slot is left.
 func TestFleetLimit_HoldsWhileReplicasComeAndGo(t *testing.T) {
+	t.Parallel()
 	const limit = 3
 	s := stormOf(t)
-	s.chaos = min(s.chaos, 30*time.Second)
+	s.chaos = min(s.chaos, 20*time.Second)
 	rng := rand.New(rand.NewPCG(s.seed, 0))
 	pool := pgtest.DB(t)
 	ctx, cancel := context.WithTimeout(t.Context(), s.chaos+2*s.settle)

@@ -67,6 +67,7 @@ func work(ctx context.Context, url, name string) error {
 // G1, G4, G6, C17: workers and replicas are killed at random, also in the middle of a task and between its end and its
 // record. Every task is recorded once, none is forgotten, and no death is a failed attempt.
 func TestTasks_WorkersAndReplicasKilled(t *testing.T) {
+	t.Parallel()
 	const runs, laps = 40, 6
 	chaos := 15 * time.Second
 	if testing.Short() {

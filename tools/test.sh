@@ -47,7 +47,7 @@ trap 'stop_server; exit 143' TERM HUP
 status=0
 go test "$@" || status=1
 case " $* " in
-*" ./... "*) (cd integration && go test "$@") || status=1 ;;
+*" ./... "*) (cd integration && go test -parallel=4 "$@") || status=1 ;; # most of them wait
 esac
 
 if [ "$status" -ne 0 ] && [ "${CI:-}" != true ] && ls "$PGEXEC_TEST_STATE_DIR"/*/kept >/dev/null 2>&1; then
