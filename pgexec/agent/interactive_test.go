@@ -40,7 +40,7 @@ rules: [{reply: {text: "you said {{last_user}}"}}]
 func TestInteractive_AMessageThatSaysNothing_C46(t *testing.T) {
 	b := setup(t, `
 rules:
-  - when: {user: rest}
+  - when: {user: rest, turn: 4}
     reply: {calls: [{name: rest, args: {seconds: 0.001}}]}
   - reply: {text: "you said {{last_user}}"}
 `)
