@@ -80,7 +80,6 @@ func letters(n int) string {
 // any grace passes all the time. No record ever refers to a blob that is not there, and in the end there are exactly
 // the blobs that records refer to.
 func TestBlobs_KilledBetweenBlobAndRecord(t *testing.T) {
-	t.Parallel()
 	for _, store := range []string{"db", "file"} {
 		t.Run(store, func(t *testing.T) { killWithBlobs(t, store == "file") })
 	}
@@ -123,12 +122,15 @@ func killWithBlobs(t *testing.T, inFiles bool) {
 	if failed := query[string](ctx, t, pool, `select coalesce(string_agg(error, '; '), '') from pgexec.runs where status <> 'succeeded'`); failed != "" {
 		t.Fatalf("runs failed: %.2000s", failed)
 	}
-	for range 2 {
+	// One call does a bounded part of the work.
+	for idle := 0; idle < 3; idle++ {
 		done, err := client.CollectBlobs(ctx, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		orphans += done.Blobs
+		if orphans += done.Blobs; done.Blobs > 0 {
+			idle = 0
+		}
 	}
 	t.Logf("%d kills left %d blobs that no record has", kills, orphans)
 	if orphans == 0 {
