@@ -194,8 +194,8 @@ func TestContentsIn_FindsEveryReference(t *testing.T) {
 	t.Parallel()
 	one, two := strings.Repeat("1a", 32), strings.Repeat("2b", 32)
 	for text, want := range map[string]int{
-		`{"sha256":"` + one + `"}`:                                    0,
-		`{"$blob":{"url":"db:` + one + `-0","sha256":"` + one + `"}}`: 1,
+		`{"sha256":"` + one + `"}`:                                                                            0,
+		`{"$blob":{"url":"db:` + one + `-0","sha256":"` + one + `"}}`:                                         1,
 		`[{"$blob" : {"sha256" : "` + one + `"}}, {"a":{"$blob":{"sha256":"` + two + `"}}}, "x` + two + `y"]`: 2,
 		`{"$blob":1}`: 0,
 	} {
