@@ -35,6 +35,9 @@ var (
 	// ErrBlobFault: the blob is missing from its store, or its bytes are not those that were stored: no
 	// retry mends that. The message names it.
 	ErrBlobFault = errors.New("blob is missing or altered")
+	// ErrOtherCollector: a pass of [Client.CollectBlobs] has met another one, of a replica perhaps, and has left to it, or to the
+	// next one, blobs that could go.
+	ErrOtherCollector = blob.ErrOtherCollector
 )
 
 // blobFields is the JSON form of what a BlobRef says.
@@ -146,7 +149,8 @@ type CollectedBlobs struct {
 
 // CollectBlobs removes the blobs that no run refers to and that nobody has stored again within the grace, from
 // the client's stores. Replicas do that by themselves every hour, with a grace of a day. It may run at any time, any
-// number of times at once: what a run refers to is never removed.
+// number of times at once: what a run refers to is never removed. A pass that meets another one gives way: the error is
+// [ErrOtherCollector], beside what it has removed all the same.
 func (c *Client) CollectBlobs(ctx context.Context, grace time.Duration) (CollectedBlobs, error) {
 	done, err := c.blobs.Collect(ctx, grace)
 	return CollectedBlobs{Blobs: done.Blobs, Bytes: done.Bytes}, err

@@ -173,7 +173,8 @@ func (a *app) newBlobGC() *cobra.Command {
 		Short: "Remove the blobs that no run refers to",
 		Long: `Remove the blobs that no run refers to and that nobody has stored again within the
 grace, from the given stores. What a run refers to is never removed. Replicas do
-the same by themselves, every hour with a grace of a day.`,
+the same by themselves, every hour with a grace of a day. One that meets another
+at work gives way to it and exits with 1: run it again for what is left.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if grace < 0 {
@@ -183,18 +184,28 @@ the same by themselves, every hour with a grace of a day.`,
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 24*time.Hour, "leave alone what was stored or referred to within this time")
+	cmd.Flags().Lookup("grace").DefValue = "24h"
 	out.add(cmd)
 	return cmd
 }
 
 func (a *app) blobGC(ctx context.Context, c *pgexec.Client, grace time.Duration, out outputFlag) error {
 	done, err := c.CollectBlobs(ctx, grace)
-	if err != nil {
+	gaveWay := errors.Is(err, pgexec.ErrOtherCollector)
+	if err != nil && !gaveWay {
 		return err
 	}
 	if out.json() {
-		return printJSON(a.out, map[string]int64{"blobs": int64(done.Blobs), "bytes": done.Bytes})
+		return errors.Join(printJSON(a.out, collectedJSON{done.Blobs, done.Bytes, gaveWay}), err)
 	}
-	_, err = fmt.Fprintf(a.out, "removed %d blobs of %d bytes\n", done.Blobs, done.Bytes)
-	return err
+	_, printed := fmt.Fprintf(a.out, "removed %s of %s\n", counted(int64(done.Blobs), "blob"), counted(done.Bytes, "byte"))
+	return errors.Join(printed, err)
+}
+
+// collectedJSON is what `blob gc -o json` shows.
+type collectedJSON struct {
+	Blobs int   `json:"blobs"`
+	Bytes int64 `json:"bytes"`
+	// GaveWay: another collector was at work, and blobs may be left that could go.
+	GaveWay bool `json:"gave_way"`
 }

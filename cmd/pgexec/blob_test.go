@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pgexec/runtime/internal/pgtest"
+	"github.com/pgexec/runtime/pgexec"
 )
 
 // Blobs by the command line: a result that is too large for the log is in the store that the replica was given, and is
@@ -60,6 +61,36 @@ func TestBlob_GetLsGC(t *testing.T) {
 	}
 	if got := invoke(t, with("blob", "get", "db:nothing")...); got.code != exitFailure || !strings.Contains(got.err, "blob db:nothing: blob not found") {
 		t.Errorf("get of nothing: %+v", got)
+	}
+}
+
+// A collector that meets another one says so: in words, to programs, and by its exit code.
+func TestBlobGC_GivesWayToAnotherCollector(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	gc := func(args ...string) outcomeOf { return invoke(t, append([]string{"blob", "gc", "--grace", "0s", "--database-url", pgtest.URL(t)}, args...)...) }
+	if _, err := pgexec.NewClient(pool, nil).PutBlob(t.Context(), "text/plain", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Exec(t.Context(), `select pg_advisory_xact_lock(1885824376, -1)`); err != nil {
+		t.Fatal(err)
+	}
+	if got := gc(); got.code != exitFailure || got.out != "removed 0 blobs of 0 bytes\n" || !strings.Contains(got.err, "another collector is at work") {
+		t.Errorf("%+v", got)
+	}
+	var seen collectedJSON
+	if got := gc("-o", "json"); got.code != exitFailure || json.Unmarshal([]byte(got.out), &seen) != nil || seen != (collectedJSON{GaveWay: true}) {
+		t.Errorf("%+v", got)
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := gc(); got.code != exitOK || got.out != "removed 1 blob of 1 byte\n" || got.err != "" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -72,6 +72,14 @@ func clip(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
+// counted writes a number of things.
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // orDash shows that there is nothing.
 func orDash(s string) string {
 	if s == "" {

@@ -65,6 +65,7 @@ it at once; what was in flight runs again elsewhere.`,
 	flags.DurationVar(&s.grace, "grace", 25*time.Second, "how long a drain waits for nodes in flight")
 	flags.IntVar(&s.maxHotRuns, "max-hot-runs", 1000, "runs in memory at once, at most")
 	flags.StringSliceVar(&s.queues, "queues", []string{"default"}, "take runs of these queues")
+	flags.Lookup("queues").DefValue = `"default"` // as its neighbours show theirs
 	flags.StringVar(&s.sessionURL, "session-database-url", "",
 		"the same database without a transaction-mode pooler between, if\n--database-url has one (default $PGEXEC_SESSION_DATABASE_URL)")
 	flags.StringSliceVar(&s.httpAllow, "http-allow", nil,

@@ -34,20 +34,23 @@ type Collected struct {
 	Bytes int64
 }
 
-// errOtherCollector ends a pass that meets another one: that one does the work.
-var errOtherCollector = errors.New("another collector is at work")
+// ErrOtherCollector ends a pass that meets another one, which may have judged some blobs before they could go.
+var ErrOtherCollector = errors.New("another collector is at work and this one has given way: what is left goes with the next pass")
 
 // Collect makes one pass over the stores of s: it drops the references of ended runs that came to nothing, and removes
 // the blobs that nobody refers to. What was touched within the grace is left alone. Any number of passes may
-// be made at the same time; one that meets another ends early, without an error.
-func (s *Store) Collect(ctx context.Context, grace time.Duration) (Collected, error) {
-	var done Collected
-	err := s.settleRefs(ctx, grace, &done)
-	if err == nil {
-		err = s.doom(ctx, grace)
+// be made at the same time; one that meets another judges no more blobs, removes those that have been judged, and
+// returns [ErrOtherCollector] with what it has done.
+func (s *Store) Collect(ctx context.Context, grace time.Duration) (done Collected, err error) {
+	judged := s.settleRefs(ctx, grace, &done)
+	if judged == nil {
+		judged = s.doom(ctx, grace)
 	}
-	if err == nil || errors.Is(err, errOtherCollector) {
+	if judged == nil || errors.Is(judged, ErrOtherCollector) {
 		err = s.removeDoomed(ctx, &done)
+	}
+	if err == nil {
+		err = judged
 	}
 	if err == nil {
 		err = s.sweep(ctx, grace)
@@ -72,6 +75,8 @@ func (s *Store) RunCollector(ctx context.Context, log *slog.Logger) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, ErrOtherCollector):
+			log.Info("leaving blobs to another collector", "blobs", done.Blobs, "bytes", done.Bytes)
 		case err != nil:
 			log.Warn("collect blobs, trying again later", "error", err)
 		case done.Blobs > 0:
@@ -100,7 +105,7 @@ func (s *Store) settleRefs(ctx context.Context, grace time.Duration, done *Colle
 		done.Refs += page.Dropped
 		switch {
 		case !page.Mine:
-			return errOtherCollector
+			return ErrOtherCollector
 		case page.LookedAt < refPage:
 			return nil
 		}
@@ -123,7 +128,7 @@ func (s *Store) doom(ctx context.Context, grace time.Duration) error {
 		case err != nil:
 			return err
 		case !page.Mine:
-			return errOtherCollector
+			return ErrOtherCollector
 		case page.LookedAt < blobPage:
 			return nil
 		}

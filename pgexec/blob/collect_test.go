@@ -61,6 +61,34 @@ func TestCollect_TakesWhatNobodyRefersTo(t *testing.T) {
 	})
 }
 
+// A pass that meets another one judges nothing, removes what has been judged, and says so.
+func TestCollect_GivesWayAndSaysSo(t *testing.T) {
+	each(t, func(t *testing.T, cfg Config) {
+		b := setup(t, cfg)
+		b.put([16]byte{}, random(50))
+		if err := b.store.doom(b.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.put([16]byte{}, random(60))
+		other, err := b.pool.Begin(b.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Exec(b.ctx, `select pg_advisory_xact_lock(1885824376, -1)`); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := b.store.Collect(b.ctx, 0); !errors.Is(err, ErrOtherCollector) || done != (Collected{Blobs: 1, Bytes: 50}) {
+			t.Errorf("while another one is at work: %+v, %v", done, err)
+		}
+		if err := other.Rollback(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if done := b.collect(); done != (Collected{Blobs: 1, Bytes: 60}) {
+			t.Errorf("afterwards: %+v", done)
+		}
+	})
+}
+
 // What a writer that was killed was in the middle of is removed from a directory when it is old.
 func TestCollect_SweepsUnfinishedFiles(t *testing.T) {
 	dir := t.TempDir()
@@ -153,7 +181,7 @@ func TestCollect_NeverTakesWhatIsReferredTo(t *testing.T) {
 			collecting.Go(func() {
 				for ctx.Err() == nil {
 					done, err := store.Collect(ctx, 0)
-					if err != nil && ctx.Err() == nil {
+					if err != nil && ctx.Err() == nil && !errors.Is(err, ErrOtherCollector) {
 						t.Error(err)
 					}
 					taken.Add(int64(done.Blobs))
