@@ -112,8 +112,8 @@ func TestRun_EndsWithTheErrorOfTheNodeThatCausedIt(t *testing.T) {
 		return 0, ctx.Err()
 	}
 	huge := func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
-		for range 3000 {
-			n.Spawn("bad", strings.Repeat("x", 1000), nil)
+		for i := range 8000 {
+			n.Spawn("bad", nil, &pgexec.SpawnOpts{ID: pgexec.NodeID(fmt.Sprintf("%0200d", i))})
 		}
 		return 0, nil
 	}
@@ -140,7 +140,7 @@ func TestRun_EndsWithTheErrorOfTheNodeThatCausedIt(t *testing.T) {
 		"exhausted": {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", exhausted, opts) }, "error", 2, []string{"attempt 2 of 2"}},
 		"timeout":   {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", slow, opts) }, "timeout", 2, []string{"deadline"}},
 		// C22: one permanent error that names the node and the size.
-		"too large":   {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", huge, opts) }, "record_too_large", 1, []string{"root", "has 3", "1048576"}},
+		"too large":   {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", huge, opts) }, "record_too_large", 1, []string{"root", "has 1", "1048576"}},
 		"bad spawn":   {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", badSpawn, opts) }, "bad_successor", 1, []string{"root"}},
 		"foreign ref": {func(k *pgexec.Kinds) { pgexec.AddKind(k, "bad", foreignRef, opts) }, "bad_successor", 1, []string{"After"}},
 	} {

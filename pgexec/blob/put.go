@@ -64,9 +64,12 @@ func (s *Store) put(ctx context.Context, run [16]byte, mediaType string, c *cont
 	return nil, fmt.Errorf("store blob of %d bytes: its place was collected %d times while it was written", c.size, places)
 }
 
+// generationBytes of a URL tell the places of one content apart.
+const generationBytes = 4
+
 // begin reserves a place, or finds and touches the one that is there.
 func (s *Store) begin(ctx context.Context, run [16]byte, mediaType string, c *content) (at string, stored bool, err error) {
-	var generation [4]byte
+	var generation [generationBytes]byte
 	rand.Read(generation[:]) //nolint:errcheck // it never fails
 	var referrer any
 	if run != [16]byte{} {

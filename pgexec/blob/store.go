@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/url"
 	"slices"
@@ -161,6 +162,12 @@ func urlOf(base, hash, generation string) string {
 		return Database + hash + "-" + generation
 	}
 	return base + "/" + hash[:2] + "/" + hash + "-" + generation
+}
+
+// LongestRef returns a reference that is at least as long as any that [Store.Put] returns.
+func (s *Store) LongestRef(mediaType string) *pb.Blob {
+	url := urlOf(s.writes, strings.Repeat("f", 2*sha256.Size), strings.Repeat("f", 2*generationBytes))
+	return &pb.Blob{Url: url, Size: MaxBytes, Sha256: make([]byte, sha256.Size), MediaType: mediaType}
 }
 
 // Find returns the blobs with that URL, or with that SHA-256 in hex, from all stores.

@@ -20,6 +20,8 @@ const (
 
 	minStorePause = 100 * time.Millisecond
 	maxStorePause = 5 * time.Second
+
+	mediaTypeJSON = "application/json"
 )
 
 // read returns the JSON of an input or output, from the log or from a blob; nil of none.
@@ -69,18 +71,18 @@ func resolveInput(n *graph.Node, read func(*pb.Payload) ([]byte, error)) ([]byte
 }
 
 // toKeep reports whether a payload must not be recorded before [Run.keep] has seen it.
-func (r *Run) toKeep(p *pb.Payload) bool {
-	return p.GetBlob() != nil || len(p.GetJson()) > r.x.InlineLimit || blob.Mentioned(p.GetJson())
+func toKeep(p *pb.Payload, inline int) bool {
+	return p.GetBlob() != nil || len(p.GetJson()) > inline || blob.Mentioned(p.GetJson())
 }
 
-// keep makes a payload one that may be recorded: one over the inline limit goes to a blob, and the run refers to
+// keep makes a payload one that may be recorded: one of more than inline bytes goes to a blob, and the run refers to
 // the blobs that it names before its log does.
-func (r *Run) keep(p *pb.Payload, patience time.Duration) (kept *pb.Payload, err error) {
-	if !r.toKeep(p) {
+func (r *Run) keep(p *pb.Payload, inline int, patience time.Duration) (kept *pb.Payload, err error) {
+	if !toKeep(p, inline) {
 		return p, nil
 	}
 	err = r.insist(patience, func() (err error) {
-		kept, err = r.tryKeep(r.ctx, p)
+		kept, err = r.tryKeep(r.ctx, p, inline)
 		return err
 	})
 	return kept, err
@@ -109,13 +111,13 @@ func (r *Run) insist(patience time.Duration, try func() error) error {
 	}
 }
 
-func (r *Run) tryKeep(ctx context.Context, p *pb.Payload) (*pb.Payload, error) {
+func (r *Run) tryKeep(ctx context.Context, p *pb.Payload, inline int) (*pb.Payload, error) {
 	run := r.claimed.RunID
 	if ref := p.GetBlob(); ref != nil { // of a child run
 		return p, r.x.Blobs.Hold(ctx, run, [][]byte{ref.GetSha256()}, false)
 	}
 	text := p.GetJson()
-	large := len(text) > r.x.InlineLimit
+	large := len(text) > inline
 	if named := blob.ContentsIn(text); len(named) > 0 {
 		// What is within a blob nobody looks through later.
 		if err := r.x.Blobs.Hold(ctx, run, named, large); err != nil {
@@ -125,7 +127,7 @@ func (r *Run) tryKeep(ctx context.Context, p *pb.Payload) (*pb.Payload, error) {
 	if !large {
 		return p, nil
 	}
-	ref, err := r.x.Blobs.Put(ctx, run, "application/json", text)
+	ref, err := r.x.Blobs.Put(ctx, run, mediaTypeJSON, text)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +136,12 @@ func (r *Run) tryKeep(ctx context.Context, p *pb.Payload) (*pb.Payload, error) {
 
 // keepResult keeps what a handler returned, in the attempt's goroutine.
 func (r *Run) keepResult(res *Result) (err error) {
-	if res.Output, err = r.keep(res.Output, storePatience); err != nil {
+	if res.Output, err = r.keep(res.Output, r.x.InlineLimit, storePatience); err != nil {
 		return err
 	}
 	for i := range res.Spawns {
 		s := &res.Spawns[i]
-		if s.Input, err = r.keep(s.Input, storePatience); err != nil {
+		if s.Input, err = r.keep(s.Input, r.x.InlineLimit, storePatience); err != nil {
 			return err
 		}
 	}
@@ -165,10 +167,10 @@ func (r *Run) moveIn(w *wait) {
 	})
 }
 
-// moveOut keeps the output of a wait that has ended.
-func (r *Run) moveOut(w *wait, end *pb.Node) {
+// moveOut keeps the output of a wait that has ended, in a blob if it has more than inline bytes.
+func (r *Run) moveOut(w *wait, end *pb.Node, inline int) {
 	r.move(w, func() (_ *moved, err error) {
-		end.Output, err = r.keep(end.Output, 0)
+		end.Output, err = r.keep(end.Output, inline, 0)
 		return &moved{wait: w, end: end}, err
 	})
 }

@@ -26,9 +26,33 @@ func (r *Run) finishAttempt(a *attempt) {
 	}
 }
 
-// recordSuccess appends the node's record. What cannot be recorded (a successor
-// that makes no sense, an output over the limit) is that node's permanent error.
+// recordSuccess appends the node's record. What cannot be recorded (a successor that makes no sense, more than fits
+// although its payloads are in blobs) is that node's permanent error.
 func (r *Run) recordSuccess(a *attempt) {
+	if a.record == nil {
+		a.record = r.successRecord(a)
+	}
+	if err := r.g.Check(a.record); err != nil {
+		r.recordPermanent(a, &Failure{Err: err, Code: "bad_successor"})
+		return
+	}
+	rec, send := &pb.Record{Body: &pb.Record_Node{Node: a.record}}, r.append
+	if a.tx != nil {
+		send = func(rec *pb.Record) error { return r.appendTx(a, rec) }
+	}
+	err := send(rec)
+	if err == nil {
+		return
+	}
+	if places := r.toFit(a.record, err); places != nil {
+		r.inFlight++
+		go r.fitAttempt(a, places)
+		return
+	}
+	r.recordPermanent(a, &Failure{Err: err, Code: "record_too_large"})
+}
+
+func (r *Run) successRecord(a *attempt) *pb.Node {
 	node := r.nodeRecord(a)
 	node.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	node.Output = a.result.Output
@@ -36,17 +60,7 @@ func (r *Run) recordSuccess(a *attempt) {
 	node.Usage = a.result.Usage
 	node.PauseReason = truncate(a.result.PauseReason, maxErrorMessage)
 	node.Spawned = r.specs(a.node, a.result.Spawns)
-	if err := r.g.Check(node); err != nil {
-		r.recordPermanent(a, &Failure{Err: err, Code: "bad_successor"})
-		return
-	}
-	rec, send := &pb.Record{Body: &pb.Record_Node{Node: node}}, r.append
-	if a.tx != nil {
-		send = func(rec *pb.Record) error { return r.appendTx(a, rec) }
-	}
-	if err := send(rec); err != nil {
-		r.recordPermanent(a, &Failure{Err: err, Code: "record_too_large"})
-	}
+	return node
 }
 
 // txFailed records as a failed attempt that the transaction of a node's record

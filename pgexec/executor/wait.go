@@ -262,8 +262,8 @@ func (r *Run) match(w *wait) bool {
 
 // endWait ends a wait well: what it ends with is kept, and then recorded.
 func (r *Run) endWait(w *wait, end *pb.Node) {
-	if r.toKeep(end.Output) {
-		r.moveOut(w, end)
+	if toKeep(end.Output, r.x.InlineLimit) {
+		r.moveOut(w, end, r.x.InlineLimit)
 		return
 	}
 	r.recordEnd(w, end)
@@ -272,7 +272,12 @@ func (r *Run) endWait(w *wait, end *pb.Node) {
 // recordEnd appends the record of a wait that ended well.
 func (r *Run) recordEnd(w *wait, end *pb.Node) {
 	end.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
-	if err := r.appendWait(w, end); err != nil {
+	err := r.appendWait(w, end)
+	switch {
+	case err == nil:
+	case r.toFit(end, err) != nil: // it has very many parents
+		r.moveOut(w, end, 0)
+	default:
 		r.failWaitAs(w, end, &Failure{Err: err, Code: "record_too_large"})
 	}
 }
