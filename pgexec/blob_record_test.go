@@ -194,3 +194,38 @@ func TestBlob_RecordOverItsLimitKeepsFilesOfItsPayloads(t *testing.T) {
 		}
 	}
 }
+
+// A wait with very many parents ends with whatever payload there is: with that in a blob its record fits.
+func TestBlob_RecordOverItsLimitEndsAWait(t *testing.T) {
+	b := setup(t)
+	kinds := blobKinds()
+	leaf := func(i int) pgexec.NodeID { return pgexec.NodeID(fmt.Sprintf("%0200d", i)) }
+	const leaves = 3000
+	pgexec.AddKind(kinds, "many", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
+		for i := range leaves {
+			n.Spawn("leaf", nil, &pgexec.SpawnOpts{ID: leaf(i)})
+		}
+		n.Spawn("then", nil, nil)
+		return nil, nil
+	}, nil)
+	pgexec.AddKind(kinds, "leaf", func(context.Context, *pgexec.Node, none) (none, error) { return nil, nil }, nil)
+	pgexec.AddKind(kinds, "then", func(_ context.Context, n *pgexec.Node, _ none) (none, error) {
+		var after []pgexec.NodeRef
+		for i := range leaves {
+			after = append(after, pgexec.Ref(leaf(i)))
+		}
+		n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go"}, &pgexec.SpawnOpts{After: after, ID: "wait"})
+		return nil, nil
+	}, nil)
+	b.replica(kinds, func(c *pgexec.Config) { c.InlineLimit = 512 << 10 })
+	id := b.start("many", nil)
+	if err := b.client.Signal(b.ctx, id, "go", text(500<<10), nil); err != nil {
+		t.Fatal(err)
+	}
+	if run := b.succeed(id); len(run.Result) != 500<<10 {
+		t.Errorf("the result has %d bytes", len(run.Result))
+	}
+	if n := query[int](b, `select count(*) from pgexec.blobs where stored`); n != 1 {
+		t.Errorf("%d blobs", n)
+	}
+}

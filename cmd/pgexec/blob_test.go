@@ -68,7 +68,9 @@ func TestBlob_GetLsGC(t *testing.T) {
 func TestBlobGC_GivesWayToAnotherCollector(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	gc := func(args ...string) outcomeOf { return invoke(t, append([]string{"blob", "gc", "--grace", "0s", "--database-url", pgtest.URL(t)}, args...)...) }
+	gc := func(args ...string) outcomeOf {
+		return invoke(t, append([]string{"blob", "gc", "--grace", "0s", "--database-url", pgtest.URL(t)}, args...)...)
+	}
 	if _, err := pgexec.NewClient(pool, nil).PutBlob(t.Context(), "text/plain", strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
