@@ -3,7 +3,7 @@ package pgexec_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -96,8 +96,8 @@ func TestTx_FailedAttemptLeavesNoEffect(t *testing.T) {
 		case "spawn":
 			n.Spawn("effect", nil, &pgexec.SpawnOpts{ID: "root"})
 		case "large":
-			for range 3000 {
-				n.Spawn("effect", strings.Repeat("x", 1000), nil)
+			for i := range 8000 {
+				n.Spawn("effect", nil, &pgexec.SpawnOpts{ID: pgexec.NodeID(fmt.Sprintf("%0200d", i))})
 			}
 		}
 		return "first", nil
