@@ -123,6 +123,9 @@ func (a *app) serve(ctx context.Context, s serve) error {
 		return err
 	}
 	defer stop()
+	if err := agents.Check(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("--agent-sql-role: %w", err)
+	}
 	return rt.Run(ctx)
 }
 

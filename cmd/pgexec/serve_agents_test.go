@@ -86,6 +86,26 @@ rules:
 	}
 }
 
+// A role that no statement could have ends the replica before it takes a run.
+func TestServe_ARoleThatCannotBeTakenOnIsNamed(t *testing.T) {
+	t.Parallel()
+	server, pool := strict(t)
+	if _, err := pool.Exec(t.Context(), "create role tools"); err != nil {
+		t.Fatal(err)
+	}
+	database := pool.Config().ConnConfig.Database
+	for _, tc := range []struct{ url, role, want string }{
+		{server.URL(database), "no one", `--agent-sql-role: role "no one" does not exist: create it, and GRANT "no one" TO "postgres"`},
+		{server.URL(database), "none", "--agent-sql-role: role none: there can be no role of this name"},
+		{as(t, server.TCPURL(database), "app", secret, ""), "tools", `--agent-sql-role: "app" may not take on role "tools": GRANT "tools" TO "app"`},
+	} {
+		p := start(t, []string{"PGEXEC_DATABASE_URL=" + tc.url}, "serve", "--http", "off", "--agent-sql-role", tc.role)
+		if code := p.exit(30 * time.Second); code != exitFailure || !strings.Contains(p.text(), tc.want) {
+			t.Errorf("exit code %d: %s, want %q", code, p.text(), tc.want)
+		}
+	}
+}
+
 func TestServe_BadMCPConfigIsNamed(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{

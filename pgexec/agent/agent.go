@@ -74,6 +74,15 @@ func Add(k *pgexec.Kinds, stock *kinds.Stock, cfg *Config) (*Agents, error) {
 	return a, nil
 }
 
+// Check looks whether the database has what the configuration names: the role of
+// sql tools. An error says what is wrong with it, or that nothing could be asked.
+func (a *Agents) Check(ctx context.Context) error {
+	if a.cfg.SQLRole == "" {
+		return nil
+	}
+	return a.env.Stock.CheckRole(ctx, a.cfg.SQLRole)
+}
+
 // Close ends the sessions with MCP servers.
 func (a *Agents) Close() { a.mcp.Close() }
 
@@ -86,11 +95,11 @@ func (a *Agents) client(def *definition.Definition) (*llm.Client, error) {
 	var err error
 	if def.APIKey != nil {
 		if cfg.APIKey, err = a.secrets.Resolve(def.APIKey); err != nil {
-			return nil, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("api_key: %w", err), "secret"))
+			return nil, tool.Lacking(fmt.Errorf("api_key: %w", err), tool.CodeSecret)
 		}
 	}
 	if cfg.Headers, err = a.secrets.Headers(def.Headers); err != nil {
-		return nil, pgexec.Permanent(pgexec.WithCode(err, "secret"))
+		return nil, tool.Lacking(err, tool.CodeSecret)
 	}
 	client, err := llm.New(cfg)
 	return client, pgexec.Permanent(pgexec.WithCode(err, "bad_definition"))

@@ -60,6 +60,12 @@ type replica struct {
 // replica starts a replica, which is drained at the latest when the test ends.
 func (b *bundle) replica(adds ...func(*pgexec.Kinds)) *replica {
 	b.t.Helper()
+	return b.replicaWith(agent.Config{}, adds...)
+}
+
+// replicaWith is replica with a configuration of its own.
+func (b *bundle) replicaWith(cfg agent.Config, adds ...func(*pgexec.Kinds)) *replica {
+	b.t.Helper()
 	k := pgexec.NewKinds()
 	for _, add := range adds {
 		add(k)
@@ -68,7 +74,8 @@ func (b *bundle) replica(adds ...func(*pgexec.Kinds)) *replica {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	agents, err := agent.Add(k, stock, &agent.Config{Pool: b.pool, Logger: testLogger(b.t)})
+	cfg.Pool, cfg.Logger = b.pool, testLogger(b.t)
+	agents, err := agent.Add(k, stock, &cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -36,12 +36,16 @@ rules:
   - when: {turn: 0}
     reply: {text: searching, stop: pause_turn}
   - when: {turn: 1}
+    reply: {text: still searching, stop: pause_turn}
+  - when: {turn: 2}
+    reply: {calls: [{name: echo, args: {n: 1}}]}
+  - when: {turn: 3}
     reply: {text: found}
 `)
-	b.define("a", object{"provider": "anthropic"})
-	b.replica()
+	b.define("a", object{"provider": "anthropic", "tools": []object{kindTool("echo")}})
+	b.replica(addEcho)
 	id := b.ask("search")
-	if got := b.answer(id); got.Text != "found" || got.Turns != 2 {
+	if got := b.answer(id); got.Text != "found" || got.Turns != 4 {
 		t.Errorf("answer %+v", got)
 	}
 	b.checkPrefixes()

@@ -121,7 +121,7 @@ func (r *Run) waitReason() string {
 		}
 	}
 	for _, n := range slices.SortedFunc(maps.Keys(r.timers), byID) {
-		parts = append(parts, fmt.Sprintf("%s is tried again at %s", n.ID, utc(n.NotBefore)))
+		parts = append(parts, fmt.Sprintf("%s is tried again at %s", n.ID, utc(n.NotBefore))+afterColon(n.Failure.GetMessage()))
 	}
 	for _, n := range slices.SortedFunc(maps.Keys(r.held), byID) {
 		parts = append(parts, fmt.Sprintf("%s waits for %s", n.ID, r.heldBy(r.held[n])))
@@ -134,13 +134,21 @@ func (r *Run) waitReason() string {
 
 // about says what a person is asked, if the node says it, and in which words.
 func (w *wait) about() string {
-	const most = 200
 	var text string
 	if w.signal.About == nil || json.Unmarshal(w.signal.About, &text) == nil && text == "" {
 		return ""
 	}
 	if text == "" {
 		text = string(w.signal.About)
+	}
+	return afterColon(text)
+}
+
+// afterColon is the head of a text after a colon, nothing if there is none.
+func afterColon(text string) string {
+	const most = 200
+	if text == "" {
+		return ""
 	}
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"

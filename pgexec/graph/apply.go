@@ -78,7 +78,7 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s consumes signal %d again", quoteID(n.ID), rec.GetSignalId())}
 	}
 	n.Attempts = rec.GetAttempt()
-	n.NotBefore = rec.GetNotBeforeUs()
+	n.NotBefore, n.Failure = rec.GetNotBeforeUs(), rec.GetError()
 	if id := rec.GetSignalId(); id != 0 {
 		g.consumed[id] = struct{}{}
 	}
@@ -121,7 +121,7 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 // look at before they read the rest.
 func (g *Graph) end(n *Node, seq int64, rec *pb.Node) {
 	status, _ := statusOf(rec.GetStatus())
-	n.Output, n.Err, n.Seq, n.Final = rec.GetOutput(), rec.GetError(), seq, rec.GetFinal()
+	n.Output, n.Err, n.Seq, n.Final, n.Failure = rec.GetOutput(), rec.GetError(), seq, rec.GetFinal(), nil
 	n.Attempts = max(n.Attempts, rec.GetAttempt())
 	n.setStatus(status)
 	g.frontier.remove(n)

@@ -118,6 +118,8 @@ type Node struct {
 	StartedAttempt uint32
 	// NotBefore is the earliest time of the next attempt, in microseconds since the Unix epoch.
 	NotBefore int64
+	// Failure is the error of the attempt that failed last.
+	Failure *pb.Error
 	// ReadyUs is when the record was made that made the node ready: what a wait's length counts from.
 	ReadyUs int64
 

@@ -4,9 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/sql"
 )
 
 // ErrAddressRefused is a destination that an HTTP client may not connect to: it
@@ -38,6 +43,36 @@ func (s *Stock) SQL(ctx context.Context, n *pgexec.Node, input json.RawMessage, 
 		return nil, permanent(codeNoSQL, "sql: no role")
 	}
 	return s.sql.node(ctx, n, input, role)
+}
+
+// SQLSTATEs with which a role is refused.
+const (
+	invalidParameterValue = "22023"
+	insufficientPrivilege = "42501"
+)
+
+// CheckRole returns an error if [Stock.SQL] could run no statement with the rights of
+// that role: there is none of that name, or the login may not take it on.
+func (s *Stock) CheckRole(ctx context.Context, role string) error {
+	if s.sql == nil {
+		return errors.New("this replica has no kind sql")
+	}
+	if role == "none" { // which would take on the rights of the login
+		return errors.New("role none: there can be no role of this name")
+	}
+	_, err := s.sql.pool.Exec(ctx, sql.KindsSQLRole, role)
+	var fault *pgconn.PgError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	login := s.sql.pool.Config().ConnConfig.User
+	switch fault.Code {
+	case invalidParameterValue:
+		return fmt.Errorf("role %s does not exist: create it, and GRANT %[1]s TO %s", pgx.Identifier{role}.Sanitize(), pgx.Identifier{login}.Sanitize())
+	case insufficientPrivilege:
+		return fmt.Errorf("%s may not take on role %s: GRANT %[2]s TO %[1]s", pgx.Identifier{login}.Sanitize(), pgx.Identifier{role}.Sanitize())
+	}
+	return fmt.Errorf("look for role %q: %w", role, err)
 }
 
 // SQLParallel is how many nodes of kind sql run at once; 0 if there is no such kind.

@@ -12,7 +12,7 @@
 //
 //   - The Go structs have the fields of the schemas, no more and no fewer: TestSchemas_AreThoseOfTheStructs.
 //   - The database refuses what this package refuses, with the same words: TestParse_TheDatabaseSaysTheSame.
-//   - Any other validator of JSON Schema finds the same: TestSchemas_MeanWhatJSONSchemaSays.
+//   - Any other validator of JSON Schema finds the same: TestSchemas_MeanWhatJSONSchemaSays, TestSchemas_EveryFieldIsTheSameToAll.
 //   - No error shows a secret, not even one in the wrong place: TestParse_ShowsNoSecret.
 //
 // No compatibility of its Go API is promised, only that of definitions and inputs.

@@ -286,14 +286,15 @@ func (b *anthropicBlock) checkImage(at string) *problem {
 	return nil
 }
 
-// checkResults refuses roles that do not alternate, and a conversation in which
+// checkResults refuses two messages of a user in a row, and a conversation in which
 // not every call is answered at the beginning of the very next message. (The
-// provider's own server joins messages of one role; others with its API do not.)
+// provider's own server joins messages of one role; others with its API do not. Two
+// of an assistant are what goes on after pause_turn, which only its own server says.)
 func (r *anthropicRequest) checkResults() *problem {
 	var used []string // ids of all calls so far
 	var open []string // calls of the message before
 	for i, m := range r.Messages {
-		if i > 0 && m.Role == r.Messages[i-1].Role {
+		if i > 0 && m.Role == "user" && r.Messages[i-1].Role == "user" {
 			return invalid("messages: roles must alternate between \"user\" and \"assistant\", but found multiple \"%s\" roles in a row", m.Role)
 		}
 		if p := m.answers(open, i); p != nil {

@@ -126,6 +126,8 @@ func TestAnthropic_RefusesWhatTheAPIRefuses(t *testing.T) {
 		{"valid", answered(a, b), "", ""},
 		{"valid with text after the results", answered(b, a, text), "", ""},
 		{"valid to be continued", user + `,{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{}}]}`, "", ""},
+		{"valid going on after a pause", user + `,{"role":"assistant","content":"so far"},{"role":"assistant","content":"and so on"},` + user, "", ""},
+		{"call without result before another answer", user + "," + asked + `,{"role":"assistant","content":"and so on"},{"role":"user","content":[` + a + "," + b + "]}", "", "without `tool_result` blocks immediately after: a, b"},
 		{"call without result", answered(a), "", "without `tool_result` blocks immediately after: b"},
 		{"call without any answer", user + "," + asked, "", "without `tool_result` blocks immediately after: a, b"},
 		{"text before the results", answered(text, a, b), "", "without `tool_result` blocks immediately after"},

@@ -65,7 +65,7 @@ type Request struct {
 	// request: it is not valid, or no rule fits.
 	Status  int    `json:"status"`
 	Problem string `json:"problem,omitempty"`
-	// Header has no API keys: their values are replaced.
+	// Header has no secrets: the values of all headers but the usual ones are replaced.
 	Header http.Header `json:"header"`
 	// Body is the request's, byte for byte.
 	Body string `json:"body"`
@@ -221,11 +221,18 @@ func (s *Server) match(c *conversation) (*rule, *problem) {
 	return nil, invalid("fakemodel: no rule fits this request (%s). %s. Add a rule, or a last one without `when`.", c.summary(), strings.Join(why, "; "))
 }
 
+// shownHeaders are kept as they came, and so are those of the SDKs themselves, which
+// begin with X-Stainless-. Any other may hold a secret: an agent's definition says
+// in which header its key is sent.
+var shownHeaders = []string{
+	"Accept", "Accept-Encoding", "Anthropic-Beta", "Anthropic-Version", "Content-Length", "Content-Type", "Idempotency-Key", "User-Agent",
+}
+
 // withoutKeys is a request's header as it may be kept.
 func withoutKeys(h http.Header) http.Header {
 	h = h.Clone()
-	for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"} {
-		if h.Get(name) != "" {
+	for name := range h {
+		if !slices.Contains(shownHeaders, name) && !strings.HasPrefix(name, "X-Stainless-") {
 			h.Set(name, "(not kept)")
 		}
 	}

@@ -248,7 +248,7 @@ func TestServer_KeepsNoKeys(t *testing.T) {
 	m := start(t, "api_key: s3cret\nrules: [{reply: {text: fine}}]")
 	body := "{ \"model\":\"x\", \"messages\": [{\"role\":\"user\",\"content\":\"<é>\"}]}\n"
 	for header, want := range map[string]int{"Bearer s3cret": 200, "Bearer other-s3cret": 401} {
-		if status, answer := post(t, m.URL+"/v1/chat/completions", body, map[string]string{"Authorization": header, "Idempotency-Key": "run/node"}); status != want {
+		if status, answer := post(t, m.URL+"/v1/chat/completions", body, map[string]string{"Authorization": header, "X-Team-Token": "Team s3cret", "Idempotency-Key": "run/node"}); status != want {
 			t.Errorf("%s: %d %s", header, status, answer)
 		}
 	}
@@ -271,7 +271,7 @@ func TestServer_KeepsNoKeys(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 3 || got[0].Body != body || got[1].Attempt != 2 || got[0].Header.Get("Idempotency-Key") != "run/node" {
+	if len(got) != 3 || got[0].Body != body || got[1].Attempt != 2 || got[0].Header.Get("Idempotency-Key") != "run/node" || got[0].Header.Get("X-Team-Token") != "(not kept)" {
 		t.Errorf("got %+v", got)
 	}
 }

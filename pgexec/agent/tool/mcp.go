@@ -33,6 +33,8 @@ func mcpFault(err error, hide hider) error {
 	}
 	fault := pgexec.WithCode(errors.New(hide.text(e.Error())), codeMCP)
 	switch {
+	case errors.Is(err, mcp.ErrUnknownServer):
+		return Lacking(fault, codeMCP)
 	case e.Permanent, errors.Is(err, kinds.ErrAddressRefused):
 		return pgexec.Permanent(fault)
 	case e.RetryAfter > 0:

@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -47,5 +48,5 @@ func (env *Env) handleSQL(ctx context.Context, n *pgexec.Node, in callInput) (js
 }
 
 func noSQLRole(name string) error {
-	return badTool("tool %s: this replica runs no statements of agents: it has no role for them (pgexec serve --agent-sql-role)", name)
+	return Lacking(fmt.Errorf("tool %s: this replica runs no statements of agents: it has no role for them (pgexec serve --agent-sql-role)", name), codeBadTool)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +29,9 @@ const (
 	codeBadArguments = "bad_arguments"
 	codeBadTool      = "bad_tool"
 	codeMCP          = "mcp"
-	codeSecret       = "secret"
+
+	// CodeSecret is of a secret that the replica does not have, or does not give.
+	CodeSecret = "secret"
 )
 
 // Env is what the tools of one replica may use.
@@ -97,9 +100,27 @@ func find(specs []Spec, name string) *Spec {
 func (env *Env) headers(spec *Spec) (map[string]string, hider, error) {
 	headers, err := env.Secrets.Headers(spec.Headers)
 	if err != nil {
-		return nil, hider{}, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("tool %s: %w", spec.Name, err), codeSecret))
+		return nil, hider{}, Lacking(fmt.Errorf("tool %s: %w", spec.Name, err), CodeSecret)
 	}
 	return headers, newHider(spec, headers), nil
+}
+
+// lackingWait is how long a run waits for a replica that has what one lacked. It is
+// longer than a run lingers, so that any replica may take the next attempt.
+const lackingWait = 5 * time.Second
+
+// Lacking marks the error of a node whose replica lacks what another one may have: a
+// secret, a command, a role. The node is tried again after a while, on whichever
+// replica takes the run then, as often as its attempts allow. The error names this one.
+func Lacking(err error, code string) error {
+	if err == nil {
+		return nil
+	}
+	host, hostErr := os.Hostname()
+	if hostErr != nil {
+		host = "unknown"
+	}
+	return pgexec.RetryAfter(pgexec.WithCode(fmt.Errorf("%w [replica of process %d on host %s]", err, os.Getpid(), host), code), lackingWait)
 }
 
 func badArguments(format string, args ...any) error {
