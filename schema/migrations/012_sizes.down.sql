@@ -1,0 +1,1 @@
+-- How large what reaches a run from outside may be.
