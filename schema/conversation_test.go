@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -86,7 +87,7 @@ func TestConversation_EachCallHasAResult_C45_C46(t *testing.T) {
 		1 | root | user | Hello
 		2 | turn-1 | assistant | Let me see. | [{"id": "c1", "args": {"city": "Rome"}, "name": "http"}, {"id": "c2", "args": {}, "name": "orders"}, {"id": "c3", "args": {"n": 1}, "name": "refund"}, {"id": "c4", "args": "{\"cut", "name": "nothing"}, {"id": "c5", "args": {}, "name": "late"}] | 10/4/5/1/0.002
 		2 | turn-1 | tool | not run: rejected: too much | c3 | error
-		2 | turn-1 | tool | not run: the call is not valid | c4 | error
+		2 | turn-1 | tool | not run: there is no tool "nothing" | c4 | error
 		2 | turn-1 | tool | not run: limit max_tool_calls reached | c5 | error
 		3 | call-1-2 | tool | [{"id": 1}] | c2
 		5 | call-1-1 | tool | sunny | c1
@@ -98,6 +99,41 @@ func TestConversation_EachCallHasAResult_C45_C46(t *testing.T) {
 		11 | message-2 | user | Thanks
 		12 | turn-3 | assistant | insufficient_quota | error
 	`)
+}
+
+// Whatever form a result has, psql says what the model saw.
+func TestConversation_ResultsOfEveryForm(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	outputs := []struct{ kind, output, want string }{
+		{"tool_mcp", `{"content": [], "structured": {"n": 12345678901234567890}}`, `{"n": 12345678901234567890}`},
+		{"tool_mcp", `{"content": []}`, `(no output)`},
+		{"tool_mcp", `{"content": [{"type": "resource_link", "uri": "file:///x"}, {"$blob": {"media_type": "image/png"}}]}`, `{"uri": "file:///x", "type": "resource_link"}` + "\n\t\t[an image]"},
+		{"tool_http", `{"status": 204, "headers": {}, "body": ""}`, `(status 204, no body)`},
+		{"tool_http", `{"status": 200, "headers": {"content-type": "image/png"}, "body_base64": "AA=="}`, `[an image]`},
+		{"tool_http", `{"status": 200, "headers": {}, "body": {"a": 1}}`, `{"a": 1}`},
+		{"tool_sql", `{"command": "INSERT", "columns": [], "rows": [], "row_count": 2}`, `INSERT: 2 rows`},
+		{"sleep", `null`, `(the time is over)`},
+		{"mine", `null`, `(no output)`},
+		{"mine", `{"content": "x"}`, `{"content": "x"}`},
+	}
+	var calls, want []string
+	records := [][]byte{done(t, "root", "agent", `{"tools": [{"name": "f"}]}`), nil}
+	for i, o := range outputs {
+		calls = append(calls, fmt.Sprintf(`{"id": "c%d", "function": {"name": "f", "arguments": "{}"}}`, i+1))
+		records = append(records, done(t, fmt.Sprintf("call-1-%d", i+1), o.kind, o.output))
+		want = append(want, fmt.Sprintf("%d | call-1-%d | tool | %s | c%d", i+3, i+1, o.want, i+1))
+	}
+	calls = append(calls, `{"id": "c0", "function": {"name": "f", "arguments": "{\"__unusable_arguments\": \"5\", \"__reason\": \"the arguments are no object\"}"}}`)
+	records[1] = done(t, "turn-1", "turn", `{"message": {"content": "", "tool_calls": [`+strings.Join(calls, ",")+`]}}`)
+	records = append(records, done(t, "turn-2", "turn", `{"message": {"content": "Well."}}`))
+	id := agentLog(t, pool, `{"agent": "a", "prompt": "Hello"}`, records...)
+	got := transcript(t, pool, id)
+	for _, line := range append(want, "2 | turn-1 | tool | not run: the arguments are no object | c0 | error") {
+		if !strings.Contains(got, strings.ReplaceAll(line, "\t", "")) {
+			t.Errorf("there is no line %s in\n%s", line, got)
+		}
+	}
 }
 
 func TestConversation_BeginsWithWhatItContinues(t *testing.T) {

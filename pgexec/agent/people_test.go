@@ -86,6 +86,24 @@ rules:
 	}
 }
 
+// An interactive agent would wait for a user, who is not there: as a tool, it answers.
+func TestSubAgent_ThatIsInteractiveAnswersOnce(t *testing.T) {
+	b := setup(t, `
+rules:
+  - when: {system: friend}
+    reply: {text: "hello to {{prompt}}"}
+  - when: {turn: 0}
+    reply: {calls: [{name: talk, args: {prompt: you}}]}
+  - reply: {text: "{{tool_result}}"}
+`)
+	b.define("a", object{"tools": []object{{"type": "agent", "name": "talk", "agent": "f"}}})
+	b.define("f", object{"system": "You are a friend.", "interactive": true})
+	b.replica()
+	if got := b.answer(b.ask("go")); got.Text != "hello to you" {
+		t.Errorf("answer %+v", got)
+	}
+}
+
 func TestSubAgent_CancelReachesItsCallsInFlight_C41(t *testing.T) {
 	b := setup(t, `
 rules:

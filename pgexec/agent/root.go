@@ -34,7 +34,7 @@ func (a *Agents) handleAgent(ctx context.Context, n *pgexec.Node, input json.Raw
 		return nil, pgexec.Permanent(pgexec.WithCode(err, "bad_input"))
 	}
 	out := &rootOutput{Agent: in.Agent}
-	raw, err := a.readDefinition(ctx, in.Agent)
+	raw, err := a.readDefinition(ctx, n.RunID(), in.Agent)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,9 @@ func checkPrompt(in *definition.Input) error {
 	return nil
 }
 
-func (a *Agents) readDefinition(ctx context.Context, name string) (json.RawMessage, error) {
+func (a *Agents) readDefinition(ctx context.Context, id pgexec.RunID, name string) (json.RawMessage, error) {
 	var raw json.RawMessage
-	err := a.cfg.Pool.QueryRow(ctx, sql.AgentDefinition, name).Scan(&raw)
+	err := a.cfg.Pool.QueryRow(ctx, sql.AgentDefinition, id, name).Scan(&raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("there is no agent %q in pgexec.agents", name), "unknown_agent"))
 	}

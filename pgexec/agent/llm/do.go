@@ -45,7 +45,7 @@ func (c *Client) Do(ctx context.Context, r *Request, onDelta func(Delta)) (*Turn
 	if err != nil {
 		return nil, c.fault(ctx, w, err)
 	}
-	if turn.Usage.Input == 0 && turn.Usage.Output == 0 {
+	if !turn.Usage.known() {
 		turn.Usage = Usage{Input: EstimateTokens(r), Output: bytesToTokens(len(turn.Message)), Estimated: true}
 	}
 	return turn, nil

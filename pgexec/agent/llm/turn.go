@@ -42,6 +42,20 @@ type Usage struct {
 	Estimated bool `json:"estimated,omitempty"`
 }
 
+// maxTokens is more than any turn can have.
+const maxTokens = 1 << 40
+
+// known reports whether the provider said how much it was, and a number that it can
+// be: what came of a turn is not to be lost over a wrong count.
+func (u *Usage) known() bool {
+	for _, n := range []int64{u.Input, u.CachedRead, u.CacheWrite, u.Output, u.Reasoning} {
+		if n < 0 || n > maxTokens {
+			return false
+		}
+	}
+	return u.Input+u.Output > 0 && u.CachedRead+u.CacheWrite <= u.Input
+}
+
 // Turn is the model's complete answer.
 type Turn struct {
 	// Message is the assistant message in the provider's format, for

@@ -84,6 +84,7 @@ func (p *Pool) attempt(ctx context.Context, server Server, c *call) (*Result, *E
 		return nil, err
 	}
 	res, err := s.try(ctx, c)
+	p.explain(s, err)
 	p.release(s, err == nil || err.keepsSession())
 	return res, err
 }

@@ -55,6 +55,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// add says more about the reason.
+func (e *Error) add(why error) {
+	if why != nil {
+		e.Err = fmt.Errorf("%w; %w", e.Err, why)
+	}
+}
+
 // RPCError is a server's refusal of a request, as opposed to the failure of a tool.
 type RPCError struct {
 	Code    int64           `json:"code"`

@@ -56,6 +56,9 @@ func TestCall_AProcessKilledInACallMayHaveRun(t *testing.T) {
 	if !e.MayHaveRun || e.Permanent || len(marks(file)) != 1 {
 		t.Errorf("got %+v after %d runs (%v)", e, len(marks(file)), e)
 	}
+	if !strings.Contains(e.Error(), "the process ended: exit status 3; the process said last: out of luck") {
+		t.Errorf("the call failed with %v", e)
+	}
 	// It shared the process.
 	if err := <-done; err == nil || !asError(t, nil, err).MayHaveRun {
 		t.Errorf("the other call: %v", err)

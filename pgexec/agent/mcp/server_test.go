@@ -65,6 +65,7 @@ var testTools = map[string]toolFunc{
 	},
 	"exit": func(_ context.Context, _ *sdk.CallToolRequest, a toolArgs) (*sdk.CallToolResult, error) {
 		mark(a.File, "ran")
+		fmt.Fprintln(os.Stderr, "out of luck")
 		os.Exit(3)
 		return nil, nil
 	},

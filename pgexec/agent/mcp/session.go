@@ -28,7 +28,8 @@ type session struct {
 
 	ready chan struct{}
 	cs    *sdk.ClientSession
-	proc  *process
+	proc  *process // nil of a remote server
+	said  *talk    // what the process says
 	err   *Error
 
 	// ended is closed when nobody uses the session any more.
@@ -142,17 +143,25 @@ func (p *Pool) connectProcess(s *session, version string, timeout time.Duration)
 	}
 	conn := newLine(proc.stdin, proc.stdout, int(p.limits.result), func(text string) { said.say("stdout", text) })
 	if e := p.open(s, conn, version, timeout); e != nil {
-		// One that is about to end has something to say about it.
 		within(p.limits.grace, proc.exited)
 		ended := proc.ended()
 		proc.stop(p.limits.grace)
-		if why := cmp.Or(said.lastWords(), ended); why != nil {
-			e.Err = fmt.Errorf("%w; %w", e.Err, why)
-		}
+		e.add(cmp.Or(said.lastWords(), ended))
 		return e
 	}
-	s.proc = proc
+	s.proc, s.said = proc, said
 	return nil
+}
+
+// explain adds to the error of a call why its process ended: one that is about to
+// end has something to say about it.
+func (p *Pool) explain(s *session, e *Error) {
+	if e == nil || !e.lost || s.proc == nil || !within(p.limits.grace, s.proc.exited) {
+		return
+	}
+	within(p.limits.grace, s.proc.heard)
+	e.add(s.proc.ended())
+	e.add(s.said.lastWords())
 }
 
 // open begins a session of the protocol.
