@@ -55,7 +55,7 @@ rules:
 	b.say(id, object{"end": true})
 	b.answer(id)
 	b.requests()
-	if got := query[string](b, `select string_agg(text, '|' order by seq) from pgexec.conversation($1) where role in ('user', 'tool')`, id); got != `one|null|""|[]|rest|(no output)|{"end": true}` {
+	if got := query[string](b, `select string_agg(text, '|' order by seq) from pgexec.conversation($1) where role in ('user', 'tool')`, id); got != `one|null|""|[]|rest|(the time is over)|{"end": true}` {
 		t.Errorf("psql shows %s", got)
 	}
 }
