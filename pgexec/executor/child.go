@@ -61,7 +61,7 @@ func (r *Run) startChild(w *wait, input []byte) {
 	// At a limit none is started; one that is started already is in flight and waited for.
 	onlyFind := r.limitReached() != ""
 	if !onlyFind {
-		r.count(w)
+		r.waiting.count(w)
 	}
 	params := wake.ChildParams{
 		ParentID:     r.claimed.RunID,
@@ -71,7 +71,7 @@ func (r *Run) startChild(w *wait, input []byte) {
 		ChildID:      w.child,
 		Kind:         in.Kind,
 		Input:        in.Input,
-		Limits:       r.leftFor(in.limits()),
+		Limits:       r.budget().leftFor(in.limits()),
 		Priority:     r.claimed.Priority,
 		OnlyFind:     onlyFind,
 	}
@@ -88,7 +88,7 @@ func timeFor(size int) time.Duration { return statementTimeout + time.Duration(s
 func (r *Run) inBackground(f func(context.Context) event) { r.inBackgroundFor(statementTimeout, f) }
 
 func (r *Run) inBackgroundFor(limit time.Duration, f func(context.Context) event) {
-	r.busy++
+	r.flight.statements++
 	go func() {
 		ctx, cancel := context.WithTimeout(r.ctx, limit)
 		defer cancel()
@@ -103,11 +103,11 @@ func (r *Run) childStarted(w *wait, err error) {
 	switch {
 	case w.ending:
 	case err == nil:
-		r.count(w)
+		r.waiting.count(w)
 		r.look()
 	case errors.Is(err, wake.ErrNotStarted): // held until the limit is raised
-		r.dropChild(w)
-		r.queue = append(r.queue, w.node)
+		r.waiting.drop(w)
+		r.ready.enqueue(w.node)
 	case errors.Is(err, runlog.ErrFenced):
 		r.look() // not ours any more, or being cancelled: the inbox tells which
 		r.retryChild(w)
@@ -121,36 +121,15 @@ func (r *Run) childStarted(w *wait, err error) {
 
 // retryChild starts the child, or makes the task, again in a moment: the wait is due, and begins anew.
 func (r *Run) retryChild(w *wait) {
-	r.dropChild(w)
-	r.timers[w.node] = r.after(time.Second, w.node)
-}
-
-// dropChild takes back that the wait for a child or a task has begun.
-func (r *Run) dropChild(w *wait) {
-	r.uncount(w)
-	delete(r.waits, w.node)
-}
-
-// count adds a wait's child or task to those in flight, once.
-func (r *Run) count(w *wait) {
-	if !w.counted {
-		w.counted = true
-		r.children++
-	}
-}
-
-func (r *Run) uncount(w *wait) {
-	if w.counted {
-		w.counted = false
-		r.children--
-	}
+	r.waiting.drop(w)
+	r.waiting.timers[w.node] = r.after(time.Second, w.node)
 }
 
 // matchChildren ends the waits whose child runs have ended.
 func (r *Run) matchChildren() {
-	for _, c := range r.inbox.Children {
+	for _, c := range r.outside.inbox.Children {
 		n := r.g.Node(graph.NodeID(c.NodeID))
-		w := r.waits[n]
+		w := r.waiting.waits[n]
 		if w == nil || w.ending || n.Kind != KindRun || c.RunID != w.child {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -16,17 +15,16 @@ import (
 func TestChild_FailedStartAfterItsEndIsNoNewWait(t *testing.T) {
 	for _, err := range []error{errors.New("connection cut"), runlog.ErrFenced, nil} {
 		r := &Run{
-			g:      graph.New(KindRun, &pb.Payload{}),
-			log:    slog.New(slog.DiscardHandler),
-			mail:   newMailbox[event](),
-			timers: make(map[*graph.Node]*time.Timer),
-			waits:  make(map[*graph.Node]*wait),
+			g:       graph.New(KindRun, &pb.Payload{}),
+			log:     slog.New(slog.DiscardHandler),
+			mail:    newMailbox[event](),
+			waiting: newWaiting(),
 		}
 		w := &wait{node: r.g.Node(graph.RootID), ending: true}
-		r.waits[w.node] = w
+		r.waiting.waits[w.node] = w
 		r.childStarted(w, err)
-		if len(r.timers) != 0 || r.waits[w.node] != w || r.looking {
-			t.Errorf("%v: %d timers, %d waits, looking: %v", err, len(r.timers), len(r.waits), r.looking)
+		if len(r.waiting.timers) != 0 || r.waiting.waits[w.node] != w || r.outside.looking {
+			t.Errorf("%v: %d timers, %d waits, looking: %v", err, len(r.waiting.timers), len(r.waiting.waits), r.outside.looking)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const concludeTimeout = 10 * time.Second
 // done leaves the run with this owner; releasing it then is always safe, since
 // the statement names owner and epoch.
 func (r *Run) conclude(workCtx context.Context, end ending) {
-	if errors.Is(r.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
+	if errors.Is(r.stop.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
 		return // the session is gone; whoever finds it dead puts the run back
 	}
 	var err error
@@ -115,8 +115,8 @@ func (r *Run) end(ctx context.Context, params runlog.FinishParams) error {
 
 func (r *Run) finishCancelled(ctx context.Context) error {
 	message := "cancelled"
-	if r.reason != "" {
-		message = "cancelled: " + r.reason
+	if r.stop.reason != "" {
+		message = "cancelled: " + r.stop.reason
 	}
 	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Finished{Finished: &pb.Finished{
 		Status: pb.RunStatus_RUN_STATUS_CANCELLED,
@@ -134,18 +134,18 @@ func (r *Run) finishCancelled(ctx context.Context) error {
 func (r *Run) pause(ctx context.Context) error {
 	control := &pb.Control{
 		Kind:    pb.ControlKind_CONTROL_KIND_PAUSED,
-		Reason:  r.reason,
+		Reason:  r.stop.reason,
 		AtUs:    r.x.NowFunc().UnixMicro(),
-		NodeIds: idStrings(r.suspects),
+		NodeIds: idStrings(r.stop.suspects),
 	}
 	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Control{Control: control}})
 	if err != nil {
 		return err
 	}
 	seen := r.seen()
-	err = r.end(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.reason, Inbox: &seen})
+	err = r.end(ctx, runlog.FinishParams{Record: raw, Status: "paused", Reason: r.stop.reason, Inbox: &seen})
 	if err == nil {
-		r.log.Info("run paused", "reason", r.reason)
+		r.log.Info("run paused", "reason", r.stop.reason)
 	}
 	return err
 }
@@ -155,29 +155,11 @@ func (r *Run) pause(ctx context.Context) error {
 func (r *Run) release(ctx context.Context) error {
 	held := []ownership.Held{{RunID: r.claimed.RunID, Epoch: r.claimed.Epoch}}
 	var opts *ownership.ReleaseOpts
-	if kinds := r.missingKinds(); len(kinds) > 0 {
+	if kinds := r.ready.missingKinds(); len(kinds) > 0 && r.stop.lost == nil {
 		r.log.Info("run waits for a replica with other kinds", "kinds", kinds)
 		opts = &ownership.ReleaseOpts{WaitingKinds: kinds}
 	}
 	return ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
-}
-
-// missingKinds returns the kinds of the nodes that could start, if this replica has none of them.
-func (r *Run) missingKinds() []string {
-	if r.lost != nil || len(r.foreign) == 0 || len(r.queue) > 0 {
-		return nil
-	}
-	// What only waits, waits with the rest: a signal, a time or the end of a backoff is looked at
-	// again by whoever takes the run. With a wake this replica would take it at once, for nothing.
-	var kinds []string
-	seen := make(map[string]bool)
-	for _, n := range r.foreign {
-		if !seen[n.Kind] {
-			seen[n.Kind] = true
-			kinds = append(kinds, n.Kind)
-		}
-	}
-	return kinds
 }
 
 func idStrings(ids []graph.NodeID) []string {

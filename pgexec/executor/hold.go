@@ -8,7 +8,6 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/throttle"
-	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -64,7 +63,7 @@ func (r *Run) limited(n *graph.Node) bool {
 // hold has a node wait for its fleet-wide limit. Its key may have to be read from a blob.
 func (r *Run) hold(n *graph.Node) {
 	p := &place{node: n, id: throttle.ID{Kind: n.Kind}}
-	r.held[n] = p
+	r.waiting.held[n] = p
 	limit, _ := r.x.Throttle.Limit(n.Kind)
 	if limit.KeyPointer == "" {
 		r.standInLine(p)
@@ -94,8 +93,8 @@ func (p *place) readKey(pointer string, read func(*pb.Payload) ([]byte, error)) 
 func (r *Run) keyRead(p *place, err error) {
 	if err != nil && !asFailure(r.ctx, err).Permanent {
 		r.log.Warn("read the key of a node's limit, trying again", "node_id", p.node.ID, "error", err)
-		delete(r.held, p.node)
-		r.timers[p.node] = r.after(time.Second, p.node)
+		delete(r.waiting.held, p.node)
+		r.waiting.timers[p.node] = r.after(time.Second, p.node)
 		return
 	}
 	r.standInLine(p)
@@ -108,39 +107,15 @@ func (r *Run) standInLine(p *place) {
 // placed starts a node that its limit lets start, unless the run has come to a
 // stop of its own meanwhile: then the node is queued, and asks again.
 func (r *Run) placed(p *place) {
-	if r.held[p.node] != p {
+	if r.waiting.held[p.node] != p {
 		return // it has left the line
 	}
-	delete(r.held, p.node)
+	delete(r.waiting.held, p.node)
 	kind := r.x.kind(p.node.Kind)
-	if kind == nil || kind.external || r.stopping() || r.inFlight >= r.maxParallel() || !p.node.OwnLimits && r.limitReached() != "" {
+	if kind == nil || kind.external || r.stopping() || r.flight.attempts >= r.maxParallel() || !p.node.OwnLimits && r.limitReached() != "" {
 		p.release()
-		r.queue = append(r.queue, p.node)
+		r.ready.enqueue(p.node)
 		return
 	}
 	r.start(&attempt{node: p.node, kind: kind, place: p})
-}
-
-// leaveLines gives up all places of nodes that have not started.
-func (r *Run) leaveLines() {
-	for n, p := range r.held {
-		delete(r.held, n)
-		p.release()
-	}
-}
-
-// lines lists the limits that hold the run's nodes, each with the time since
-// when the first of them waits.
-func (r *Run) lines() []wake.Held {
-	first := make(map[throttle.ID]time.Time)
-	for _, p := range r.held {
-		if at, ok := first[p.id]; !ok || p.since().Before(at) {
-			first[p.id] = p.since()
-		}
-	}
-	held := make([]wake.Held, 0, len(first))
-	for id, since := range first {
-		held = append(held, wake.Held{Kind: id.Kind, Key: id.Key, Since: since})
-	}
-	return held
 }

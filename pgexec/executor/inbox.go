@@ -3,15 +3,56 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
 // lookAgain is the wait before an inbox that could not be read is read again.
 const lookAgain = 200 * time.Millisecond
+
+// outside is what the run knows of what has reached it from outside: the inbox of
+// its row, as of inbox.Seen, and what has come of that.
+type outside struct {
+	inbox    wake.Inbox
+	limits   wake.Limits
+	taken    map[int64]bool // signals whose consumption is on the way to the log
+	consumed []int64        // signals whose consumption committed, to be marked at the next look
+	recorded []int64        // tasks whose end is in the log, to be removed at the next look
+
+	looking bool
+	again   bool // to look once more when the look that was begun comes back
+	unseen  bool // a look that was begun has not succeeded yet
+}
+
+// beginLook reports whether a look may begin now; there is one at a time.
+func (o *outside) beginLook() bool {
+	if o.looking {
+		o.again = true
+		return false
+	}
+	o.looking, o.again, o.unseen = true, false, true
+	return true
+}
+
+// toMark hands over what the next look marks. That saves the next owner a look at each; no harm if it fails.
+func (o *outside) toMark() (consumed, recorded []int64) {
+	consumed, recorded = o.consumed, o.recorded
+	o.consumed, o.recorded = nil, nil
+	return consumed, recorded
+}
+
+// takeIn replaces what was known by what a look has found.
+func (o *outside) takeIn(in *wake.Inbox) { o.inbox, o.limits = *in, in.Limits }
+
+// take gives a signal to whoever consumes it, once.
+func (o *outside) take(signalID int64) bool {
+	if o.taken[signalID] {
+		return false
+	}
+	o.taken[signalID] = true
+	return true
+}
 
 // Poke tells the run that its row's inbox is at that version, or, with 0, that
 // something may have come in. It never blocks.
@@ -19,20 +60,18 @@ func (r *Run) Poke(version int64) { r.mail.put(event{poke: &version}) }
 
 // poked reads the inbox if there is something in it that is not known yet.
 func (r *Run) poked(version int64) {
-	if version == 0 || version > r.inbox.Seen {
+	if version == 0 || version > r.outside.inbox.Seen {
 		r.look()
 	}
 }
 
 // look reads what has reached the run from outside: one statement, one snapshot.
 func (r *Run) look() {
-	if r.looking {
-		r.lookAgain = true
+	if !r.outside.beginLook() {
 		return
 	}
-	r.looking, r.lookAgain, r.unseen = true, false, true
-	consumed, children, recorded, tasks := r.consumed, r.childNodes(), r.recorded, r.awaitsTasks()
-	r.consumed, r.recorded = nil, nil // marking them saves the next owner a look at each; no harm if it fails
+	consumed, recorded := r.outside.toMark()
+	children, tasks := r.waiting.childNodes(), r.waiting.onTasks()
 	r.inBackground(func(ctx context.Context) event {
 		in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, consumed, children)
 		if err == nil && (tasks || len(recorded) > 0) {
@@ -42,20 +81,9 @@ func (r *Run) look() {
 	})
 }
 
-// childNodes lists the nodes that wait for a child run.
-func (r *Run) childNodes() []string {
-	var out []string
-	for n, w := range r.waits {
-		if n.Kind == KindRun && !w.ending {
-			out = append(out, string(n.ID))
-		}
-	}
-	return out
-}
-
 // received takes in what a look has found.
 func (r *Run) received(in *wake.Inbox, err error) {
-	r.looking = false
+	r.outside.looking = false
 	switch {
 	case err == nil:
 	case errors.Is(err, wake.ErrNoRun):
@@ -71,13 +99,13 @@ func (r *Run) received(in *wake.Inbox, err error) {
 		}
 		return
 	}
-	r.unseen = false
+	r.outside.unseen = false
 	r.takeIn(in)
-	if r.lookAgain {
+	if r.outside.again {
 		r.look()
 		return
 	}
-	for _, w := range r.waits {
+	for _, w := range r.waiting.waits {
 		if w.overdue {
 			r.timeOut(w)
 		}
@@ -85,111 +113,20 @@ func (r *Run) received(in *wake.Inbox, err error) {
 }
 
 func (r *Run) takeIn(in *wake.Inbox) {
-	r.inbox, r.limits = *in, in.Limits
+	r.outside.takeIn(in)
 	switch in.Wanted {
 	case "cancel":
 		r.cancelRun(in.WantedReason)
 		return
 	case "pause":
-		r.pauseReason = "paused"
+		r.stop.wanted = "paused"
 		if in.WantedReason != "" {
-			r.pauseReason = "paused: " + in.WantedReason
+			r.stop.wanted = "paused: " + in.WantedReason
 		}
 	default:
-		r.pauseReason = ""
+		r.stop.wanted = ""
 	}
 	r.matchAll()
 	r.matchChildren()
 	r.matchTasks()
-}
-
-// cancelRun stops everything; handlers get a moment to return.
-func (r *Run) cancelRun(reason string) {
-	if r.cancelled {
-		return
-	}
-	r.cancelled, r.reason = true, reason
-	r.log.Info("run is being cancelled", "reason", reason, "in_flight", r.inFlight)
-	r.stopLaunch()
-	r.stopTimers()
-	r.cancel(ErrCancelled)
-	r.giveUp = time.After(cancelGrace)
-}
-
-// limitReached names the limit that keeps any further node from starting; "" if there is none (G7).
-func (r *Run) limitReached() string {
-	spent, l := r.g.Usage(), r.limits
-	now := r.x.NowFunc().UnixMicro()
-	started := spent.Nodes + int64(r.inFlight+r.unconfirmed+r.children)
-	switch {
-	case l.MaxTokens > 0 && spent.InputTokens+spent.OutputTokens >= l.MaxTokens:
-		return fmt.Sprintf("limit max_tokens reached: %d of %d tokens spent", spent.InputTokens+spent.OutputTokens, l.MaxTokens)
-	case l.MaxCostNanoUSD > 0 && spent.CostNanoUSD >= l.MaxCostNanoUSD:
-		return fmt.Sprintf("limit max_cost_usd reached: %.9g of %.9g US dollars spent", float64(spent.CostNanoUSD)/1e9, float64(l.MaxCostNanoUSD)/1e9)
-	case l.MaxNodes > 0 && started >= l.MaxNodes:
-		return fmt.Sprintf("limit max_nodes reached: %d of %d nodes", started, l.MaxNodes)
-	case l.MaxWallMs > 0 && r.g.ActiveUs(now)/1000 >= l.MaxWallMs:
-		return fmt.Sprintf("limit max_wall_ms reached: active for %d of %d ms", r.g.ActiveUs(now)/1000, l.MaxWallMs)
-	case l.DeadlineUs > 0 && now >= l.DeadlineUs:
-		return fmt.Sprintf("limit deadline reached: it was %s", time.UnixMicro(l.DeadlineUs).UTC().Format(time.RFC3339))
-	}
-	return ""
-}
-
-// Budget is what a run has spent and may spend, as of the start of an attempt.
-type Budget struct {
-	Spent  graph.Usage
-	Active time.Duration
-	Limits wake.Limits
-	Now    time.Time // the database's clock
-	// Reached says which limit is reached, for a node that starts all the same; "" if none is.
-	Reached string
-}
-
-// NearLimit reports that some limit is used up to the soft limit.
-func (b Budget) NearLimit() bool {
-	near := func(used, limit int64) bool {
-		return limit > 0 && float64(used) >= b.Limits.SoftLimit*float64(limit)
-	}
-	return near(b.Spent.InputTokens+b.Spent.OutputTokens, b.Limits.MaxTokens) ||
-		near(b.Spent.CostNanoUSD, b.Limits.MaxCostNanoUSD) ||
-		near(b.Spent.Nodes, b.Limits.MaxNodes) ||
-		near(b.Active.Milliseconds(), b.Limits.MaxWallMs)
-}
-
-func (r *Run) budget() Budget {
-	now := r.x.NowFunc()
-	return Budget{
-		Spent:  r.g.Usage(),
-		Active: time.Duration(r.g.ActiveUs(now.UnixMicro())) * time.Microsecond,
-		Limits: r.limits,
-		Now:    now,
-
-		Reached: r.limitReached(),
-	}
-}
-
-// leftFor bounds what a child may spend by what its parent has left.
-func (r *Run) leftFor(ask wake.Limits) wake.Limits {
-	b := r.budget()
-	left := func(limit, spent int64) int64 {
-		if limit == 0 {
-			return 0
-		}
-		return max(limit-spent, 1)
-	}
-	least := func(a, b int64) int64 {
-		if a == 0 || b == 0 {
-			return max(a, b)
-		}
-		return min(a, b)
-	}
-	l := b.Limits
-	ask.MaxTokens = least(ask.MaxTokens, left(l.MaxTokens, b.Spent.InputTokens+b.Spent.OutputTokens))
-	ask.MaxCostNanoUSD = least(ask.MaxCostNanoUSD, left(l.MaxCostNanoUSD, b.Spent.CostNanoUSD))
-	ask.MaxNodes = least(ask.MaxNodes, left(l.MaxNodes, b.Spent.Nodes))
-	ask.MaxWallMs = least(ask.MaxWallMs, left(l.MaxWallMs, b.Active.Milliseconds()))
-	ask.DeadlineUs = least(ask.DeadlineUs, l.DeadlineUs)
-	ask.SoftLimit = l.SoftLimit
-	return ask
 }

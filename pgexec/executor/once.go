@@ -57,21 +57,13 @@ func (r *Run) appendMark(m *mark) {
 		m.done <- false
 		return
 	}
-	r.marks[m.node] = m
+	r.flight.mark(m)
 	r.mustAppend(&pb.Record{Body: &pb.Record_Started{Started: &pb.Started{
 		NodeId:    string(m.node.ID),
 		Attempt:   m.node.Attempts + 1,
 		AtUs:      r.x.NowFunc().UnixMicro(),
 		ReplicaId: int32(r.x.ReplicaID),
 	}}})
-}
-
-// marked lets the handler be called whose mark committed.
-func (r *Run) marked(n *graph.Node) {
-	if m := r.marks[n]; m != nil {
-		delete(r.marks, n)
-		m.done <- true
-	}
 }
 
 // inDoubt: the log has the mark of an attempt and not its end.
@@ -85,19 +77,19 @@ var errInDoubt = errors.New("the replica that ran this node stopped in the middl
 func (r *Run) doubt(n *graph.Node, kind *Kind, f *Failure) {
 	switch atMostOnce(n, kind) {
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_ASK:
-		w := r.waits[n] // for its task
+		w := r.waiting.waits[n] // for its task
 		if w == nil {
 			w = &wait{node: n}
-			r.waits[n] = w
+			r.waiting.waits[n] = w
 		}
 		w.asks, w.signal = true, signalInput{Name: SignalOutcome}
 		r.match(w)
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN:
 		r.runAgain(n, 0)
 	default:
-		if w := r.waits[n]; w != nil {
+		if w := r.waiting.waits[n]; w != nil {
 			w.ending = true
-			r.uncount(w)
+			r.waiting.uncount(w)
 		}
 		node := r.nodeRecord(&attempt{node: n, finished: r.x.NowFunc()})
 		node.Status, node.Error = pb.NodeStatus_NODE_STATUS_OUTCOME_UNKNOWN, f.proto(true)

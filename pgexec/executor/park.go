@@ -22,13 +22,13 @@ import (
 // it goes to a replica that has them.
 func (r *Run) idle() (end ending, ok bool) {
 	switch {
-	case r.parked || r.draining && r.busy == 0 && len(r.foreign) == 0 && r.park():
+	case r.stop.parked || r.stop.draining && r.flight.statements == 0 && len(r.ready.foreign) == 0 && r.park():
 		return endParked, true
-	case r.draining:
+	case r.stop.draining:
 		return endReleased, true
-	case r.busy > 0: // a look or a child's start will tell more
+	case r.flight.statements > 0: // a look or a child's start will tell more
 		return 0, false
-	case len(r.foreign) > 0:
+	case len(r.ready.foreign) > 0:
 		return endReleased, true
 	case r.linger == nil:
 		r.linger = time.AfterFunc(r.x.Linger, func() { r.mail.put(event{linger: true}) })
@@ -39,36 +39,31 @@ func (r *Run) idle() (end ending, ok bool) {
 // lingered parks the run if it still only waits, and not for a near time.
 func (r *Run) lingered() {
 	r.linger = nil
-	if r.stopping() || !r.settled() || r.busy > 0 || r.unseen || len(r.foreign) > 0 || len(r.waits)+len(r.timers)+len(r.held) == 0 {
+	if r.stopping() || !r.settled() || r.flight.statements > 0 || r.outside.unseen || len(r.ready.foreign) > 0 || r.waiting.len() == 0 {
 		return
 	}
-	if len(r.queue) > 0 && !r.awaitsTasks() { // with them, a limit holds what is queued
+	if len(r.ready.queue) > 0 && !r.waiting.onTasks() { // with them, a limit holds what is queued
 		return
 	}
-	if due := r.nextDueUs(); due != 0 && r.until(due) < r.x.Linger {
+	if due := r.waiting.nextDueUs(); due != 0 && r.until(due) < r.x.Linger {
 		return
 	}
-	if r.parked = r.park(); !r.parked {
+	if r.stop.parked = r.park(); !r.stop.parked {
 		r.look()
 	}
 }
 
 // onlyWaits reports that there is something to wait for and nothing to start.
 func (r *Run) onlyWaits() bool {
-	return len(r.queue) == 0 && len(r.waits)+len(r.timers)+len(r.held) > 0
+	return len(r.ready.queue) == 0 && r.waiting.len() > 0
 }
 
 // park gives up ownership if nothing has reached the run since the last look. It
 // is called with nothing in flight, so that all the log says is in the graph. A
 // look that failed leaves unknown what had reached the run before.
 func (r *Run) park() bool {
-	if r.unseen {
+	if r.outside.unseen || r.waiting.unstarted() {
 		return false
-	}
-	for n := range r.timers {
-		if n.NotBefore == 0 { // a child or a task that is yet to be started
-			return false
-		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), statementTimeout)
 	defer cancel()
@@ -78,8 +73,8 @@ func (r *Run) park() bool {
 		Owner:  r.x.ReplicaID,
 		Epoch:  r.claimed.Epoch,
 		Inbox:  r.seen(),
-		DueUs:  r.nextDueUs(),
-		Held:   r.lines(),
+		DueUs:  r.waiting.nextDueUs(),
+		Held:   r.waiting.lines(),
 		Reason: r.waitReason(),
 
 		InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
@@ -95,14 +90,14 @@ func (r *Run) park() bool {
 }
 
 // seen is the version of the run's inbox that its owner knows.
-func (r *Run) seen() int64 { return max(r.inbox.Seen, r.claimed.Inbox) }
+func (r *Run) seen() int64 { return max(r.outside.inbox.Seen, r.claimed.Inbox) }
 
 // waitReason says for people what the run waits for.
 func (r *Run) waitReason() string {
 	const most = 5
 	var parts []string
-	for _, n := range slices.SortedFunc(maps.Keys(r.waits), byID) {
-		w := r.waits[n]
+	for _, n := range slices.SortedFunc(maps.Keys(r.waiting.waits), byID) {
+		w := r.waiting.waits[n]
 		if w.asks {
 			parts = append(parts, fmt.Sprintf("the outcome of %s is unknown: a signal %q to it settles that", n.ID, SignalOutcome))
 			continue
@@ -120,11 +115,11 @@ func (r *Run) waitReason() string {
 			parts = append(parts, fmt.Sprintf("%s waits for run %s", n.ID, w.child))
 		}
 	}
-	for _, n := range slices.SortedFunc(maps.Keys(r.timers), byID) {
+	for _, n := range slices.SortedFunc(maps.Keys(r.waiting.timers), byID) {
 		parts = append(parts, fmt.Sprintf("%s is tried again at %s", n.ID, utc(n.NotBefore))+afterColon(n.Failure.GetMessage()))
 	}
-	for _, n := range slices.SortedFunc(maps.Keys(r.held), byID) {
-		parts = append(parts, fmt.Sprintf("%s waits for %s", n.ID, r.heldBy(r.held[n])))
+	for _, n := range slices.SortedFunc(maps.Keys(r.waiting.held), byID) {
+		parts = append(parts, fmt.Sprintf("%s waits for %s", n.ID, r.heldBy(r.waiting.held[n])))
 	}
 	if len(parts) > most {
 		parts = append(parts[:most], fmt.Sprintf("and %d more", len(parts)-most))

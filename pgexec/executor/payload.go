@@ -178,8 +178,8 @@ func (r *Run) moveOut(w *wait, end *pb.Node, inline int) {
 // move works beside the owner goroutine for a wait, which nothing else ends or begins meanwhile.
 func (r *Run) move(w *wait, f func() (*moved, error)) {
 	w.ending = true
-	r.waits[w.node] = w
-	r.busy++
+	r.waiting.waits[w.node] = w
+	r.flight.statements++
 	go func() {
 		m, err := f()
 		r.mail.put(event{moved: m, err: err})
@@ -189,7 +189,7 @@ func (r *Run) move(w *wait, f func() (*moved, error)) {
 // movedOver goes on with a wait where it was left.
 func (r *Run) movedOver(m *moved, err error) {
 	switch {
-	case r.lost != nil || r.cancelled || r.ctx.Err() != nil:
+	case r.stop.over() || r.ctx.Err() != nil:
 	case m.end == nil && m.wait.task != nil:
 		m.wait.ending = false
 		r.openTask(m.wait, m.input, err)

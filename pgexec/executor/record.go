@@ -15,10 +15,10 @@ import (
 // finishAttempt turns what a handler returned into the record it leaves.
 func (r *Run) finishAttempt(a *attempt) {
 	switch {
-	case r.lost != nil:
+	case r.stop.lost != nil:
 		go rollback(a.tx)
 	case a.aborted:
-		r.queue = append(r.queue, a.node)
+		r.ready.enqueue(a.node)
 	case a.failure == nil:
 		r.recordSuccess(a)
 	default:
@@ -45,7 +45,7 @@ func (r *Run) recordSuccess(a *attempt) {
 		return
 	}
 	if places := r.toFit(a.record, err); places != nil {
-		r.inFlight++
+		r.flight.attempts++
 		go r.fitAttempt(a, places)
 		return
 	}

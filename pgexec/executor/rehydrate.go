@@ -31,7 +31,7 @@ func (r *Run) rehydrate(ctx context.Context) (end ending, ok bool) {
 			return end, false
 		}
 	}
-	if r.cancelled {
+	if r.stop.cancelled {
 		return endCancelled, false
 	}
 	return r.checkPoison()
@@ -99,7 +99,7 @@ func (r *Run) recordResumption(ctx context.Context) (end ending, ok bool) {
 	r.tail.Append(raw, func(seq runlog.Seq, err error) { done <- answer{seq, err} })
 	select {
 	case <-ctx.Done():
-		r.lost = context.Cause(ctx)
+		r.stop.lost = context.Cause(ctx)
 		return endLost, false
 	case a := <-done:
 		if a.err == nil {
@@ -131,7 +131,7 @@ func isCorrupt(err error) bool {
 // corrupt pauses a run whose log this build cannot replay: going on could only do harm.
 func (r *Run) corrupt(err error) ending {
 	r.log.Error("the run's log cannot be replayed; the run is paused", "error", err)
-	r.reason = fmt.Sprintf("the log cannot be replayed: %v", err)
+	r.stop.reason = fmt.Sprintf("the log cannot be replayed: %v", err)
 	return endPaused
 }
 
@@ -142,12 +142,12 @@ func (r *Run) checkPoison() (end ending, ok bool) {
 		return 0, true
 	}
 	for _, n := range r.g.Frontier() {
-		if len(r.suspects) == r.x.MaxParallelPerRun {
+		if len(r.stop.suspects) == r.x.MaxParallelPerRun {
 			break
 		}
-		r.suspects = append(r.suspects, n.ID)
+		r.stop.suspects = append(r.stop.suspects, n.ID)
 	}
-	r.reason = fmt.Sprintf("%d replicas died in a row while running this, suspected: %s", deaths, joinIDs(r.suspects, 20))
-	r.log.Error("run paused", "reason", r.reason)
+	r.stop.reason = fmt.Sprintf("%d replicas died in a row while running this, suspected: %s", deaths, joinIDs(r.stop.suspects, 20))
+	r.log.Error("run paused", "reason", r.stop.reason)
 	return endPaused, false
 }

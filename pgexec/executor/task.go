@@ -61,11 +61,11 @@ func (x *Executor) hasKind(ctx context.Context, name string) bool {
 
 // miss sets a node aside whose kind is not known, and asks whether it has been declared lately.
 func (r *Run) miss(n *graph.Node) {
-	r.foreign = append(r.foreign, n)
-	if r.asking {
+	r.ready.foreign = append(r.ready.foreign, n)
+	if r.ready.asking {
 		return
 	}
-	r.asking = true
+	r.ready.asking = true
 	r.inBackground(func(ctx context.Context) event {
 		if err := r.x.Tasks.Refresh(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("is the kind declared?", "kind", n.Kind, "error", err)
@@ -76,12 +76,9 @@ func (r *Run) miss(n *graph.Node) {
 
 // kindsRead takes back what was set aside and is known now.
 func (r *Run) kindsRead() {
-	r.asking = false
-	missed := r.foreign
-	r.foreign = nil
-	for _, n := range missed {
+	for _, n := range r.ready.takeForeign() {
 		if r.x.kind(n.Kind) == nil {
-			r.foreign = append(r.foreign, n)
+			r.ready.foreign = append(r.ready.foreign, n)
 			continue
 		}
 		r.enqueue([]*graph.Node{n})
@@ -106,23 +103,23 @@ func (r *Run) openTask(w *wait, input []byte, err error) {
 		return
 	}
 	w.task.input = input
-	r.waits[w.node] = w
-	r.count(w)
-	r.newTasks = append(r.newTasks, w)
+	r.waiting.waits[w.node] = w
+	r.waiting.count(w)
+	r.waiting.newTasks = append(r.waiting.newTasks, w)
 }
 
 // startTasks makes the tasks of the waits that have begun, many in one statement.
 func (r *Run) startTasks() {
-	for len(r.newTasks) > 0 {
+	for len(r.waiting.newTasks) > 0 {
 		n, size := 0, 0
-		for n < min(len(r.newTasks), maxTaskBatch) && (n == 0 || size < maxTaskBatchBytes) {
-			size += len(r.newTasks[n].task.input)
+		for n < min(len(r.waiting.newTasks), maxTaskBatch) && (n == 0 || size < maxTaskBatchBytes) {
+			size += len(r.waiting.newTasks[n].task.input)
 			n++
 		}
-		r.makeTasks(r.newTasks[:n:n])
-		r.newTasks = r.newTasks[n:]
+		r.makeTasks(r.waiting.newTasks[:n:n])
+		r.waiting.newTasks = r.waiting.newTasks[n:]
 	}
-	r.newTasks = nil
+	r.waiting.newTasks = nil
 }
 
 func (r *Run) makeTasks(waits []*wait) {
@@ -191,25 +188,15 @@ func (r *Run) tasksStarted(s *tasksStart, err error) {
 	}
 }
 
-// awaitsTasks: some node waits for a program outside.
-func (r *Run) awaitsTasks() bool {
-	for _, w := range r.waits {
-		if w.task != nil && !w.ending {
-			return true
-		}
-	}
-	return false
-}
-
 // matchTasks ends the waits whose tasks have ended, and finds those of which the
 // log has it already.
 func (r *Run) matchTasks() {
 	used := 0
-	for _, t := range r.inbox.Tasks {
+	for _, t := range r.outside.inbox.Tasks {
 		n := r.g.Node(graph.NodeID(t.NodeID))
-		switch w := r.waits[n]; {
+		switch w := r.waiting.waits[n]; {
 		case n == nil || n.Status().Done() || t.Attempt <= int(n.Attempts):
-			r.recorded = append(r.recorded, t.TaskID)
+			r.outside.recorded = append(r.outside.recorded, t.TaskID)
 			used++
 		case w == nil || w.task == nil || w.ending || w.asks || t.Attempt != int(n.Attempts)+1:
 		default:
@@ -217,7 +204,7 @@ func (r *Run) matchTasks() {
 			used++
 		}
 	}
-	if used > 0 && len(r.inbox.Tasks) == wake.MaxTaskEnds {
+	if used > 0 && len(r.outside.inbox.Tasks) == wake.MaxTaskEnds {
 		r.look() // there may be more
 	}
 }
@@ -244,13 +231,13 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 		return
 	}
 	w.ending = true
-	r.uncount(w)
+	r.waiting.uncount(w)
 	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, started: t.TakenAt, finished: t.EndedAt})
 }
 
 // takeBack has a node done by replicas again, whose kind is not declared any more.
 func (r *Run) takeBack(w *wait) {
-	r.uncount(w)
+	r.waiting.uncount(w)
 	r.forget(w.node, 0)
 	r.miss(w.node)
 }

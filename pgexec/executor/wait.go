@@ -129,7 +129,7 @@ func (r *Run) openWait(w *wait, input []byte, err error) {
 		r.failWait(w, f)
 		return
 	}
-	r.waits[n] = w
+	r.waiting.waits[n] = w
 	switch {
 	case n.Kind == KindRun:
 		r.startChild(w, input)
@@ -210,7 +210,7 @@ func (r *Run) after(d time.Duration, n *graph.Node) *time.Timer {
 // timeOut ends a wait whose time has come.
 func (r *Run) timeOut(w *wait) {
 	switch {
-	case w.ending || r.lost != nil || r.cancelled:
+	case w.ending || r.stop.over():
 	case r.until(w.dueUs) > 0: // the estimate of the database's clock has moved
 		w.timer = r.after(r.until(w.dueUs), w.node)
 	case w.takesSignal() && !w.overdue: // a signal that came in time counts, also if this replica has not heard of it
@@ -232,7 +232,7 @@ func (r *Run) timeOut(w *wait) {
 // waits began and the signals were sent.
 func (r *Run) matchAll() {
 	for _, n := range r.g.Frontier() {
-		if w := r.waits[n]; w != nil && w.takesSignal() && !w.ending {
+		if w := r.waiting.waits[n]; w != nil && w.takesSignal() && !w.ending {
 			r.match(w)
 		}
 	}
@@ -241,11 +241,10 @@ func (r *Run) matchAll() {
 // match ends a wait with the first signal that it takes. A signal's consumption
 // and the end of the node are one record.
 func (r *Run) match(w *wait) bool {
-	for _, s := range r.inbox.Signals {
-		if !w.takes(s) || r.taken[s.ID] || r.g.Consumed(s.ID) {
+	for _, s := range r.outside.inbox.Signals {
+		if !w.takes(s) || r.g.Consumed(s.ID) || !r.outside.take(s.ID) {
 			continue
 		}
-		r.taken[s.ID] = true
 		if w.asks {
 			r.settleDoubt(w, s)
 			return true
@@ -295,7 +294,7 @@ func (r *Run) failWaitAs(w *wait, end *pb.Node, f *Failure) {
 
 func (r *Run) appendWait(w *wait, end *pb.Node) error {
 	w.ending = true
-	r.uncount(w)
+	r.waiting.uncount(w)
 	node := r.nodeRecord(&attempt{node: w.node, finished: r.x.NowFunc()})
 	if node.StartedUs = w.node.ReadyUs; w.task != nil && w.task.takenUs != 0 {
 		node.StartedUs = w.task.takenUs
@@ -307,40 +306,19 @@ func (r *Run) appendWait(w *wait, end *pb.Node) error {
 
 // forget drops a wait whose record committed.
 func (r *Run) forget(n *graph.Node, signalID int64) {
-	w := r.waits[n]
+	w := r.waiting.finish(n)
 	if w == nil {
 		return
 	}
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	delete(r.waits, n)
 	if w.task != nil && w.task.id != 0 {
-		r.recorded = append(r.recorded, w.task.id)
+		r.outside.recorded = append(r.outside.recorded, w.task.id)
 	}
 	if signalID != 0 {
-		r.consumed = append(r.consumed, signalID)
+		r.outside.consumed = append(r.outside.consumed, signalID)
 	}
 }
 
-// nextDueUs returns the earliest time at which time alone moves the run; 0 for never.
-func (r *Run) nextDueUs() int64 {
-	var next int64
-	earlier := func(us int64) {
-		if us != 0 && (next == 0 || us < next) {
-			next = us
-		}
-	}
-	for _, w := range r.waits {
-		earlier(w.dueUs)
-	}
-	for n := range r.timers {
-		earlier(n.NotBefore)
-	}
-	return next
-}
-
-// limitsOf reads the limits a run node asks for its child.
+// limits reads the limits a run node asks for its child.
 func (in *runInput) limits() wake.Limits {
 	l := wake.Limits{
 		MaxTokens:      in.MaxTokens,

@@ -47,7 +47,7 @@ func (g *Graph) checkPosition(seq int64, rec *pb.Record) string {
 	switch {
 	case seq != g.head+1:
 		return fmt.Sprintf("found after seq %d; seqs must be contiguous from 1", g.head)
-	case g.finished != nil && !g.mayFollowEnd(rec):
+	case !g.mayFollow(rec):
 		return fmt.Sprintf("a record after the run finished at seq %d", g.head)
 	case seq == 1 && rec.GetClaim() == nil:
 		return "the first record is not a claim"
@@ -77,13 +77,10 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 	if g.Consumed(rec.GetSignalId()) {
 		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s consumes signal %d again", quoteID(n.ID), rec.GetSignalId())}
 	}
-	n.Attempts = rec.GetAttempt()
-	n.NotBefore, n.Failure = rec.GetNotBeforeUs(), rec.GetError()
-	if id := rec.GetSignalId(); id != 0 {
-		g.consumed[id] = struct{}{}
-	}
-	if rec.GetError().GetCode() != CodeOutcomeUnknown {
-		g.deaths = 0 // a death alone is no progress
+	n.attemptFailed(rec)
+	g.consume(rec.GetSignalId())
+	if rec.GetError().GetCode() != CodeOutcomeUnknown { // a death alone is no progress
+		g.progressed()
 	}
 	return nil
 }
@@ -93,7 +90,7 @@ func (g *Graph) applyStarted(seq int64, rec *pb.Started) error {
 	if err != nil {
 		return err
 	}
-	n.StartedAttempt = rec.GetAttempt()
+	n.attemptStarted(rec)
 	return nil
 }
 
@@ -106,14 +103,10 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 	g.end(n, seq, rec)
 	g.settle(n)
 	g.spawn(n, rec.GetSpawned())
-	if id := rec.GetSignalId(); id != 0 {
-		g.consumed[id] = struct{}{}
-	}
+	g.consume(rec.GetSignalId())
 	g.spend(n, rec)
-	g.deaths = 0
-	if reason := rec.GetPauseReason(); reason != "" {
-		g.pauseReason = reason
-	}
+	g.progressed()
+	g.wantPause(rec.GetPauseReason())
 	return nil
 }
 
@@ -121,18 +114,11 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 // look at before they read the rest.
 func (g *Graph) end(n *Node, seq int64, rec *pb.Node) {
 	status, _ := statusOf(rec.GetStatus())
-	n.Output, n.Err, n.Seq, n.Final, n.Failure = rec.GetOutput(), rec.GetError(), seq, rec.GetFinal(), nil
-	n.Attempts = max(n.Attempts, rec.GetAttempt())
+	n.Outcome.read(seq, rec)
+	n.ended(rec)
 	n.setStatus(status)
 	g.frontier.remove(n)
-	switch {
-	case status != StatusSucceeded:
-		g.failures = append(g.failures, n)
-	case n.Final:
-		g.final = n
-	case g.final == nil:
-		g.leaves = append(g.leaves, n)
-	}
+	g.results.ended(n)
 }
 
 // spawn adds the nodes of specs, which checkNode has found good.
@@ -145,16 +131,7 @@ func (g *Graph) spawn(by *Node, specs []*pb.NodeSpec) {
 		edges += len(spec.GetParents())
 	}
 	added, parents := make([]Node, len(specs)), make([]*Node, 0, edges)
-	g.mu.Lock()
-	for i, spec := range specs {
-		n := &added[i]
-		n.ID, n.Kind, n.Join = NodeID(spec.GetId()), spec.GetKind(), spec.GetJoin()
-		n.Input, n.InputRefs, n.Retry, n.AtMostOnce = spec.GetInput(), spec.GetInputRefs(), spec.GetRetry(), spec.GetAtMostOnce()
-		n.TimeoutUs, n.OwnLimits = spec.GetTimeoutUs(), spec.GetOwnLimits()
-		g.nodes[n.ID] = n
-		g.noteID(n.ID, n.Kind)
-	}
-	g.mu.Unlock()
+	g.add(added, specs)
 	g.waiting += len(specs)
 	// Parents may come later in the list: link all before any is ready or skipped.
 	for i, spec := range specs {
@@ -209,18 +186,15 @@ func (g *Graph) drain() {
 		last := len(g.settled) - 1
 		n := g.settled[last]
 		g.settled = g.settled[:last]
-		troubled := n.Status() != StatusSucceeded
+		succeeded := n.Status() == StatusSucceeded
 		for _, c := range n.children {
-			c.unsettled--
-			if troubled {
-				c.troubled = true
-				if c.Join == pb.Join_JOIN_ALL_DONE || c.handled {
-					g.handle(n)
-				}
+			c.parentDone(succeeded)
+			if !succeeded && (c.Join == pb.Join_JOIN_ALL_DONE || c.handled) {
+				g.handle(n)
 			}
 			g.advance(c)
 		}
-		n.children, n.firstChild[0] = nil, nil
+		n.dropChildren()
 	}
 }
 

@@ -28,30 +28,8 @@ func (g *Graph) Check(n *pb.Node) error {
 	if fault != nil {
 		return fault
 	}
-	g.release(node)
-	if len(n.GetSpawned()) == 0 {
-		return nil
-	}
-	node.checked = n.GetSpawned()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, spec := range node.checked {
-		g.reserved[NodeID(spec.GetId())] = node
-	}
+	g.reserve(node, n.GetSpawned())
 	return nil
-}
-
-// release gives up the ids that Check reserved for n.
-func (g *Graph) release(n *Node) {
-	if len(n.checked) == 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, spec := range n.checked {
-		delete(g.reserved, NodeID(spec.GetId()))
-	}
-	n.checked = nil
 }
 
 // find returns the node with that id if it is ready, else what is wrong.

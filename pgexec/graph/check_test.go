@@ -180,7 +180,7 @@ func TestApply_CorruptLogIsNamed(t *testing.T) {
 		return func(r *run) *pb.Record {
 			n := r.g.Node(id)
 			if n == nil {
-				n = &Node{ID: id}
+				n = &Node{Spec: Spec{ID: id}}
 			}
 			return nodeRecord(n, pb.NodeStatus_NODE_STATUS_SUCCEEDED, spawned...)
 		}

@@ -2,55 +2,70 @@ package graph
 
 import (
 	"fmt"
-	"slices"
 
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
-// timeOf returns when a record was made, in microseconds since the Unix epoch; 0 if it does not say.
-func timeOf(rec *pb.Record) int64 {
-	switch body := rec.GetBody().(type) {
-	case *pb.Record_Node:
-		return body.Node.GetFinishedUs()
-	case *pb.Record_Claim:
-		return body.Claim.GetAtUs()
-	case *pb.Record_AttemptFailed:
-		return body.AttemptFailed.GetFinishedUs()
-	case *pb.Record_Started:
-		return body.Started.GetAtUs()
-	case *pb.Record_Control:
-		return body.Control.GetAtUs()
-	case *pb.Record_Finished:
-		return body.Finished.GetAtUs()
+// decisions are what the log says of the run as a whole.
+type decisions struct {
+	finished *pb.Finished
+	paused   bool
+	// pauseReason is why a node has the run pause, until it has.
+	pauseReason string
+	deaths      int
+}
+
+// Finished returns the record that ended the run, nil while it has not finished.
+func (d *decisions) Finished() *pb.Finished { return d.finished }
+
+// Paused reports that the last decision about the run was to pause it.
+func (d *decisions) Paused() bool { return d.paused }
+
+// PauseReason returns why a node that is done has the run pause, "" if none
+// does or the log says that the run was paused since.
+func (d *decisions) PauseReason() string { return d.pauseReason }
+
+// DeathsWithoutProgress counts the claims after a replica's death since the
+// last record of a node, of a failed attempt or of a resumption.
+func (d *decisions) DeathsWithoutProgress() int { return d.deaths }
+
+// progressed takes in the record of a node that ended, or of an attempt that failed.
+func (d *decisions) progressed() { d.deaths = 0 }
+
+// wantPause has the run pause for what a node's record says, if it says so.
+func (d *decisions) wantPause(reason string) {
+	if reason != "" {
+		d.pauseReason = reason
 	}
-	return 0
+}
+
+// pausedNow and resumed take in what was decided.
+func (d *decisions) pausedNow() { d.paused, d.pauseReason = true, "" }
+func (d *decisions) resumed()   { d.paused, d.deaths = false, 0 }
+
+// mayFollow reports whether a record may follow the end of the run. One that did not succeed may be
+// claimed again to be retried. A cancelled one is when the run it is a part of is retried.
+func (d *decisions) mayFollow(rec *pb.Record) bool {
+	return d.finished == nil || d.finished.GetStatus() != pb.RunStatus_RUN_STATUS_SUCCEEDED &&
+		(rec.GetClaim() != nil || rec.GetControl().GetKind() == pb.ControlKind_CONTROL_KIND_RETRIED)
 }
 
 func (g *Graph) applyClaim(rec *pb.Claim) {
-	if g.head > 0 {
-		g.activeUs += max(g.lastUs-g.claimedUs, 0)
-	} else {
+	if g.head == 0 {
 		g.nodes[RootID].ReadyUs = g.nowUs
 	}
-	g.claimedUs, g.lastUs = g.nowUs, g.nowUs
+	g.claimed()
 	if rec.GetDeadReplicaId() != 0 {
 		g.deaths++
 	}
 }
 
-// mayFollowEnd: a run that did not succeed may be claimed again to be retried. A
-// cancelled one is when the run it is a part of is retried.
-func (g *Graph) mayFollowEnd(rec *pb.Record) bool {
-	return g.finished.GetStatus() != pb.RunStatus_RUN_STATUS_SUCCEEDED &&
-		(rec.GetClaim() != nil || rec.GetControl().GetKind() == pb.ControlKind_CONTROL_KIND_RETRIED)
-}
-
 func (g *Graph) applyControl(seq int64, rec *pb.Control) error {
 	switch rec.GetKind() {
 	case pb.ControlKind_CONTROL_KIND_PAUSED:
-		g.paused, g.pauseReason = true, ""
+		g.pausedNow()
 	case pb.ControlKind_CONTROL_KIND_RESUMED:
-		g.paused, g.deaths = false, 0
+		g.resumed()
 	case pb.ControlKind_CONTROL_KIND_RETRIED:
 		return g.applyRetried(seq, rec.GetNodeIds())
 	}
@@ -76,11 +91,11 @@ func (g *Graph) applyRetried(seq int64, ids []string) error {
 	}
 	g.finished = nil
 	for _, n := range revived {
-		n.Output, n.Err, n.Seq, n.Final = nil, nil, 0, false
-		n.Attempts, n.StartedAttempt, n.NotBefore = 0, 0, 0
+		n.Outcome = Outcome{}
+		n.startOver()
 		g.ready(n)
 	}
-	g.failures = slices.DeleteFunc(g.failures, func(n *Node) bool { return !n.Status().Done() })
+	g.revived()
 	g.relink()
 	return nil
 }
@@ -102,7 +117,7 @@ func (g *Graph) relink() {
 		n.children = nil
 	}
 	for _, n := range waiting {
-		n.unsettled, n.troubled = 0, false
+		n.unlink()
 		g.link(n)
 	}
 	for _, n := range waiting {
