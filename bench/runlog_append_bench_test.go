@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
 // BenchmarkAppendLatency is one run that appends one record after another, against a bare prepared INSERT into
@@ -23,7 +24,7 @@ func BenchmarkAppendLatency(b *testing.B) {
 			defer w.Close()
 			id := ownedRuns(b, pool, 1)[0]
 			tail := w.Open(id, owner, 1, 1)
-			record := recordOf(b, "node", 600)
+			record := recordOf(b, 600, &pb.Node{Id: "node", Parents: []string{"root"}})
 			var bare, fenced []time.Duration
 			seq := int64(0)
 			turn := func() {
@@ -61,7 +62,7 @@ func BenchmarkAppendInLongLog(b *testing.B) {
 	pool := database(b, flushes[0].settings)
 	w := runlog.NewWriter(runlog.WriterConfig{Pool: pool})
 	defer w.Close()
-	record := recordOf(b, "node", 600)
+	record := recordOf(b, 600, &pb.Node{Id: "node", Parents: []string{"root"}})
 	ids := ownedRuns(b, pool, 101)
 	long := w.Open(ids[0], owner, 1, 1)
 	for range 10_000 - 1 {
@@ -102,7 +103,7 @@ func BenchmarkAppendThroughput(b *testing.B) {
 			for _, id := range ownedRuns(b, pool, runs) {
 				tails = append(tails, w.Open(id, owner, 1, 1))
 			}
-			record := recordOf(b, "node", 600)
+			record := recordOf(b, 600, &pb.Node{Id: "node", Parents: []string{"root"}})
 			var bare, fenced []float64
 			for range 2 {
 				bareRate(b, pool, record, slice/2)

@@ -92,18 +92,17 @@ func ownedRuns(b *testing.B, pool *pgxpool.Pool, n int) []runlog.RunID {
 }
 
 // recordOf is a node's record with a JSON output that makes it about size bytes.
-func recordOf(b testing.TB, id string, size int) []byte {
+func recordOf(b testing.TB, size int, node *pb.Node) []byte {
 	b.Helper()
 	output := []byte(`{"items": [`)
 	for i := 0; len(output) < size-80; i++ {
 		output = fmt.Appendf(output, `{"id": %d, "name": "item %x", "score": %d.%d},`, i*7919, i*104729, i%10, i*31%97)
 	}
 	output = append(bytes.TrimSuffix(output, []byte(",")), "]}"...)
-	data, err := runlog.Encode(&pb.Record{Body: &pb.Record_Node{Node: &pb.Node{
-		Id: id, Kind: "tool", Parents: []string{"root"}, Status: pb.NodeStatus_NODE_STATUS_SUCCEEDED,
-		Output:  &pb.Payload{Value: &pb.Payload_Json{Json: output}},
-		Attempt: 1, StartedUs: 1_700_000_000_000_000, FinishedUs: 1_700_000_000_500_000, ReplicaId: int32(owner),
-	}}})
+	node.Kind, node.Status, node.Attempt, node.ReplicaId = "tool", pb.NodeStatus_NODE_STATUS_SUCCEEDED, 1, int32(owner)
+	node.StartedUs, node.FinishedUs = 1_700_000_000_000_000, 1_700_000_000_500_000
+	node.Output = &pb.Payload{Value: &pb.Payload_Json{Json: output}}
+	data, err := runlog.Encode(&pb.Record{Body: &pb.Record_Node{Node: node}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pgexec/runtime/pgexec/feed"
-	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -229,8 +228,8 @@ func (c *Client) exactResult(ctx context.Context, run *Run) error {
 	if err != nil {
 		return fmt.Errorf("read result of run %s: %w", run.ID, err)
 	}
-	var rec pb.Record
-	if err := proto.Unmarshal(raw, &rec); err != nil {
+	rec, err := runlog.Decode(raw)
+	if err != nil {
 		return fmt.Errorf("decode result of run %s: %w", run.ID, err)
 	}
 	output := rec.GetNode().GetOutput()

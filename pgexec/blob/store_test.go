@@ -193,14 +193,17 @@ func TestFind_ByURLAndByContent(t *testing.T) {
 func TestContentsIn_FindsEveryReference(t *testing.T) {
 	t.Parallel()
 	one, two := strings.Repeat("1a", 32), strings.Repeat("2b", 32)
-	for text, want := range map[string]int{
-		`{"sha256":"` + one + `"}`:                                                                            0,
-		`{"$blob":{"url":"db:` + one + `-0","sha256":"` + one + `"}}`:                                         1,
-		`[{"$blob" : {"sha256" : "` + one + `"}}, {"a":{"$blob":{"sha256":"` + two + `"}}}, "x` + two + `y"]`: 2,
-		`{"$blob":1}`: 0,
+	for _, c := range []struct {
+		want int
+		text string
+	}{
+		{0, `{"sha256":"` + one + `"}`},
+		{0, `{"$blob":1}`},
+		{1, `{"$blob":{"url":"db:` + one + `-0","sha256":"` + one + `"}}`},
+		{2, `[{"$blob" : {"sha256" : "` + one + `"}}, {"a":{"$blob":{"sha256":"` + two + `"}}}, "x` + two + `y"]`},
 	} {
-		if got := ContentsIn([]byte(text)); len(got) != want {
-			t.Errorf("%s: %d contents, want %d", text, len(got), want)
+		if got := ContentsIn([]byte(c.text)); len(got) != c.want {
+			t.Errorf("%s: %d contents, want %d", c.text, len(got), c.want)
 		}
 	}
 }

@@ -8,29 +8,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
-	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 	"github.com/pgexec/runtime/sql"
 )
 
 // readTimeout bounds one read.
 const readTimeout = 30 * time.Second
-
-// DecodeError says that a record is not one that this build can read.
-type DecodeError struct {
-	RunID runlog.RunID
-	Seq   runlog.Seq
-	Err   error
-}
-
-func (e *DecodeError) Error() string {
-	return fmt.Sprintf("decode record %d of run %s: %v", e.Seq, e.RunID, e.Err)
-}
-
-// Unwrap returns the decoder's error.
-func (e *DecodeError) Unwrap() error { return e.Err }
 
 // batch is what one read found of one run. err is for that run alone.
 type batch struct {
@@ -47,17 +31,22 @@ func (b *batch) check(id runlog.RunID) {
 		slices.SortFunc(b.entries, bySeq)
 	}
 	for i := range b.entries {
-		e := &b.entries[i]
-		if want := b.after + runlog.Seq(i) + 1; e.Seq != want {
-			b.err = &runlog.GapError{RunID: id, Want: want, Got: e.Seq}
-		} else if err := proto.Unmarshal(e.Raw, e.Record); err != nil {
-			b.err = &DecodeError{RunID: id, Seq: e.Seq, Err: err}
-		}
-		if b.err != nil {
+		if b.err = b.entries[i].decode(id, b.after+runlog.Seq(i)+1); b.err != nil {
 			b.entries = b.entries[:i]
 			return
 		}
 	}
+}
+
+// decode fails if the entry is not a record, or not the one at want.
+func (e *Entry) decode(id runlog.RunID, want runlog.Seq) (err error) {
+	if e.Seq != want {
+		return &runlog.GapError{RunID: id, Want: want, Got: e.Seq}
+	}
+	if e.Record, err = runlog.Decode(e.Raw); err != nil {
+		return &runlog.DecodeError{RunID: id, Seq: e.Seq, Err: err}
+	}
+	return nil
 }
 
 // read reads the next records of several runs in one statement.
@@ -81,7 +70,7 @@ func (l *Listener) read(ctx context.Context, batches map[runlog.RunID]*batch) er
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &raw}, func() error {
 		b := batches[id]
-		b.entries = append(b.entries, Entry{Seq: runlog.Seq(seq), Record: new(pb.Record), Raw: raw})
+		b.entries = append(b.entries, Entry{Seq: runlog.Seq(seq), Raw: raw})
 		return nil
 	})
 	if err != nil {

@@ -142,7 +142,7 @@ func (h *hub) goLive(w *watched, after runlog.Seq, entries []Entry) {
 // transient says whether an error of the database may go away by itself.
 func transient(err error) bool {
 	var gap *runlog.GapError
-	var decode *DecodeError
+	var decode *runlog.DecodeError
 	if errors.As(err, &gap) || errors.As(err, &decode) {
 		return false
 	}

@@ -233,7 +233,7 @@ func TestWatch_EndsWithAnError(t *testing.T) {
 	t.Run("bad record", func(t *testing.T) {
 		id := b.newRun()
 		b.exec(`insert into pgexec.run_log values ($1, 1, '\xff')`, id)
-		var bad *DecodeError
+		var bad *runlog.DecodeError
 		if _, err := watch(t.Context(), id, 0); !errors.As(err, &bad) || bad.Seq != 1 {
 			t.Errorf("got %v", err)
 		}

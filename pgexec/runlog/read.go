@@ -7,33 +7,26 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 	"github.com/pgexec/runtime/sql"
 )
 
-// Read calls fn with each record after the given seq, in order. Decoding overlaps with fetching.
+// Read calls fn with each record after the given seq, in order. Decoding overlaps with fetching. A record is good until fn returns;
+// its payloads, errors, usage and texts may be kept, and keep up to 128 KiB of their neighbours in memory.
 // A log that is not contiguous is a [*GapError], a record that is none a [*DecodeError]; an error of fn ends the reading and is returned as it
 // is. fn must not wait for anything: a snapshot is held until the last record was fetched (G8).
 func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
-	f := newFetcher(id, after)
-	return f.read(ctx, pool, func(c chunk) error {
-		err := c.each(func(seq Seq, data []byte) error {
-			rec := new(pb.Record)
-			if err := proto.Unmarshal(data, rec); err != nil {
+	var d decoder
+	return newFetcher(id, after).read(ctx, pool, func(c chunk) error {
+		return c.each(func(seq Seq, data []byte) error {
+			rec, err := d.decode(data)
+			if err != nil {
 				return &DecodeError{RunID: id, Seq: seq, Err: err}
 			}
 			return fn(seq, rec)
 		})
-		f.recycle(c)
-		return err
 	})
-}
-
-// ReadRaw is [Read] without decoding. fn may keep the bytes, which share memory with their neighbours.
-func ReadRaw(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(seq Seq, record []byte) error) error {
-	return newFetcher(id, after).read(ctx, pool, func(c chunk) error { return c.each(fn) })
 }
 
 const (
@@ -67,15 +60,13 @@ type fetcher struct {
 	id     RunID
 	next   Seq
 	chunks chan chunk
-	// spent chunks are filled again.
-	spent chan chunk
 	// current is the chunk that is being filled, size that of the last one made.
 	current chunk
 	size    int
 }
 
 func newFetcher(id RunID, after Seq) *fetcher {
-	return &fetcher{id: id, next: after + 1, chunks: make(chan chunk, chunksAhead), spent: make(chan chunk, chunksAhead)}
+	return &fetcher{id: id, next: after + 1, chunks: make(chan chunk, chunksAhead)}
 }
 
 // read calls fn with one chunk after another, in the order of the log.
@@ -98,14 +89,6 @@ func (f *fetcher) read(ctx context.Context, pool *pgxpool.Pool, fn func(chunk) e
 		err = fetchErr
 	}
 	return err
-}
-
-// recycle gives back a chunk of whose bytes nothing is kept.
-func (f *fetcher) recycle(c chunk) {
-	select {
-	case f.spent <- c:
-	default:
-	}
 }
 
 func (f *fetcher) fetch(ctx context.Context, pool *pgxpool.Pool) error {
@@ -148,14 +131,6 @@ func (f *fetcher) gather(ctx context.Context, rows pgx.Rows) error {
 
 // begin starts a chunk with room for at least the next record.
 func (f *fetcher) begin(room int) {
-	select {
-	case c := <-f.spent:
-		if cap(c.data) >= room {
-			f.current = chunk{first: f.next, data: c.data[:0], ends: c.ends[:0]}
-			return
-		}
-	default:
-	}
 	f.size = min(max(2*f.size, minChunkBytes), maxChunkBytes)
 	f.current = chunk{first: f.next, data: make([]byte, 0, max(f.size, room))}
 }

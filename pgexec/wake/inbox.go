@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -116,8 +115,8 @@ func (r inboxRow) childEnd() (ChildEnd, error) {
 		NodeID: r.NodeID, RunID: *r.Child, Status: r.What, Error: r.Error,
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostNanoUSD: r.CostNanoUSD, Unpriced: r.Unpriced, Nodes: r.Nodes,
 	}
-	var rec pb.Record
-	if err := proto.Unmarshal(r.Record, &rec); err != nil {
+	rec, err := runlog.Decode(r.Record)
+	if err != nil {
 		return end, fmt.Errorf("%w: result of child run %s: %w", ErrDamaged, end.RunID, err)
 	}
 	if end.Output = rec.GetNode().GetOutput(); end.Output == nil {
