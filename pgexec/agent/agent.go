@@ -136,10 +136,30 @@ func (a *Agents) readLedger(ctx context.Context, id pgexec.RunID, def *definitio
 	return l, nil
 }
 
+// patience bounds how long a turn that the model has answered waits for the database:
+// to ask again would be to pay again.
+const patience = time.Minute
+
+// persist reads until the database answers, for as long as there is patience.
+func (a *Agents) persist(ctx context.Context, read func() (*ledger, error)) (*ledger, error) {
+	began := time.Now()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		l, err := read()
+		if err == nil || ctx.Err() != nil || time.Since(began) > patience {
+			return l, err
+		}
+		a.cfg.Logger.Warn("the database does not answer, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
 // count records what asking the model cost, in the node's usage and for its output.
 func (a *Agents) count(ctx context.Context, n *pgexec.Node, def *definition.Definition, t *llm.Turn) (spent, *ledger, error) {
 	s := spent{Model: t.Model, RequestID: t.RequestID, Usage: &t.Usage, CostUSD: json.RawMessage("null")}
-	l, err := a.readLedger(ctx, n.RunID(), def, &t.Usage)
+	l, err := a.persist(ctx, func() (*ledger, error) { return a.readLedger(ctx, n.RunID(), def, &t.Usage) })
 	if err != nil {
 		return s, nil, err
 	}

@@ -132,3 +132,27 @@ rules:
 		t.Errorf("the model was asked %d times, want 3", n)
 	}
 }
+
+// What the model answered is not lost, and not paid twice, because the database is away for a moment.
+func TestTurn_AnAnswerOutlivesAPauseOfTheDatabase(t *testing.T) {
+	b := setup(t, `rules: [{reply: {text: hi}}]`)
+	b.define("a", nil)
+	for _, statement := range []string{
+		`create sequence public.reads`,
+		// The first read is that before the turn.
+		`create or replace function pgexec.model_cost(provider text, model text, input bigint, cached_read bigint, cache_write bigint, output bigint) returns numeric
+			language plpgsql as $$ begin if nextval('public.reads') in (2, 3) then raise exception 'away'; end if; return 1; end $$`,
+	} {
+		if _, err := b.pool.Exec(b.ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.replica()
+	id := b.ask("hello")
+	if got := b.answer(id); got.Text != "hi" {
+		t.Errorf("answer %+v", got)
+	}
+	if n, attempt := len(b.model.Requests()), query[int](b, `select attempt from pgexec.nodes where run_id = $1 and node_id = 'turn-1'`, id); n != 1 || attempt != 1 {
+		t.Errorf("the model was asked %d times in %d attempts", n, attempt)
+	}
+}

@@ -111,8 +111,9 @@ func (r *openaiRequest) readTools(c *conversation) *problem {
 			return invalidParam(param, "Invalid '%s': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$' of at most 64 characters, but got %q.", param, name)
 		case slices.Contains(c.tools, name):
 			return invalidParam(param, "Function name '%s' is given twice.", name)
-		case isSet(tool.Function.Parameters) && tool.Function.Parameters[0] != '{':
-			return invalidParam(fmt.Sprintf("tools[%d].function.parameters", i), "Invalid schema for function '%s': it is not an object.", name)
+		}
+		if wrong := schemaProblem(tool.Function.Parameters); wrong != "" {
+			return invalidParam(fmt.Sprintf("tools[%d].function.parameters", i), "Invalid schema for function '%s': %s.", name, wrong)
 		}
 		c.tools = append(c.tools, name)
 	}
@@ -268,4 +269,22 @@ func unanswered(open, answered []string) *problem {
 		return nil
 	}
 	return invalidParam("messages", "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: %s", strings.Join(missing, ", "))
+}
+
+// schemaProblem says what is wrong with the schema of a function's arguments, "" if nothing is.
+func schemaProblem(raw json.RawMessage) string {
+	var schema struct {
+		Type       string          `json:"type"`
+		Properties json.RawMessage `json:"properties"`
+	}
+	switch {
+	case !isSet(raw): // a function without arguments
+	case json.Unmarshal(raw, &schema) != nil:
+		return "it is not an object"
+	case schema.Type != "object":
+		return fmt.Sprintf("schema must be a JSON Schema of 'type: \"object\"', got 'type: %q'", schema.Type)
+	case !isSet(schema.Properties):
+		return "In context=(), object schema missing properties"
+	}
+	return ""
 }

@@ -33,7 +33,7 @@ func openaiClient(url string) openai.Client {
 
 func openaiTools() []openai.ChatCompletionToolUnionParam {
 	return []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
-		Name: "forecast", Parameters: openai.FunctionParameters{"type": "object"},
+		Name: "forecast", Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{}},
 	})}
 }
 
@@ -133,6 +133,8 @@ func TestOpenAI_RefusesWhatTheAPIRefuses(t *testing.T) {
 		{"choice without tools", user, `,"tool_choice":"auto"`, "only allowed when 'tools' are specified"},
 		{"no tools in a list", user, `,"tools":[]`, "empty array"},
 		{"tool name", user, `,"tools":[{"type":"function","function":{"name":"a b"}}]`, "does not match pattern"},
+		{"schema without type", user, `,"tools":[{"type":"function","function":{"name":"a","parameters":{"properties":{}}}}]`, "got 'type: \"\"'"},
+		{"schema without properties", user, `,"tools":[{"type":"function","function":{"name":"a","parameters":{"type":"object"}}}]`, "object schema missing properties"},
 		{"usage without stream", user, `,"stream_options":{"include_usage":true}`, "only allowed when 'stream' is enabled"},
 	} {
 		body := `{"model":"fake-1","messages":[` + tc.messages + `]` + tc.more + `}`

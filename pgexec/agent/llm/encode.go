@@ -148,14 +148,31 @@ func sortedTools(tools []Tool) ([]Tool, error) {
 		if len(t.Schema) == 0 {
 			t.Schema = json.RawMessage(`{"type":"object","properties":{}}`)
 		}
-		if _, err := parseObject(t.Schema); err != nil || !json.Valid(t.Schema) {
+		schema, err := parseObject(t.Schema)
+		if err != nil || !json.Valid(t.Schema) {
 			return nil, fmt.Errorf("the schema of tool %q is no JSON object: %s", t.Name, excerpt(string(t.Schema)))
 		}
+		t.Schema = schema.ofObject(t.Schema)
 	}
 	return tools, nil
 }
 
 // encodeTools writes our tools, and behind them those that the provider runs.
+// ofObject is a schema as providers take it: both demand the type, and OpenAI the
+// properties too, which JSON Schema and MCP servers leave out. One that has them stays as it is.
+func (o *object) ofObject(raw json.RawMessage) json.RawMessage {
+	if !o.empty("type") && o.values["properties"] != nil {
+		return raw
+	}
+	if o.empty("type") {
+		o.add("type", quote("object"))
+	}
+	if o.values["properties"] == nil {
+		o.add("properties", []byte("{}"))
+	}
+	return o.bytes()
+}
+
 func encodeTools(f format, r *Request, extra *object) ([][]byte, error) {
 	tools, err := sortedTools(r.Tools)
 	if err != nil {

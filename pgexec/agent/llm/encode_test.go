@@ -165,6 +165,26 @@ func TestEncode_ToolsOfTheProviderComeAfterOurs(t *testing.T) {
 	}
 }
 
+func TestEncode_SchemasHaveWhatProvidersDemand(t *testing.T) {
+	t.Parallel()
+	for schema, want := range map[string]string{
+		``:                         `{"type":"object","properties":{}}`,
+		`{"type": "object"}`:       `{"type":"object","properties":{}}`,
+		`{}`:                       `{"type":"object","properties":{}}`,
+		`{"properties": {"a": 1}}`: `{"properties":{"a": 1},"type":"object"}`,
+		`{"type":"object", "properties": {"a": {}}, "required": ["a"]}`: `{"type":"object", "properties": {"a": {}}, "required": ["a"]}`,
+	} {
+		for p, field := range map[llm.Provider]string{llm.OpenAI: `"parameters":`, llm.Anthropic: `"input_schema":`} {
+			r := hello()
+			r.Tools = []llm.Tool{{Name: "f", Schema: json.RawMessage(schema)}}
+			body, err := llm.Encode(p, "m", r)
+			if err != nil || !strings.Contains(string(body), field+want+"}") {
+				t.Errorf("%s: schema %s becomes %s, %v", p, schema, body, err)
+			}
+		}
+	}
+}
+
 func TestEncode_WithoutToolsNothingIsChosen(t *testing.T) {
 	t.Parallel()
 	for _, p := range []llm.Provider{llm.OpenAI, llm.Anthropic} {

@@ -72,32 +72,50 @@ func (env *Env) handleMCP(ctx context.Context, n *pgexec.Node, in callInput) (js
 	if err != nil {
 		return nil, err
 	}
-	args, answer := in.Args, (*mcp.Answer)(nil)
+	c := mcpCall{n: n, spec: spec, hide: hide, args: in.Args}
+	var answer *mcp.Answer
 	if in.After != "" {
-		if args, answer, err = continued(n, in); err != nil {
+		if c.args, answer, err = continued(n, in); err != nil {
 			return nil, err
 		}
 	}
-	res, err := env.MCP.Call(ctx, server, spec.ServerTool, args, answer)
+	res, err := env.MCP.Call(ctx, server, spec.ServerTool, c.args, answer)
 	if err != nil {
 		return nil, callFault(ctx, err, spec, hide)
 	}
+	raw, err := c.output(ctx, res)
+	if err != nil && ctx.Err() == nil && !spec.Repeatable {
+		err = pgexec.Permanent(fmt.Errorf("the result could not be kept: %w; the tool may have taken effect, so it is not called again", err))
+	}
+	return raw, err
+}
+
+// mcpCall is a call of an MCP tool that has brought a result.
+type mcpCall struct {
+	n    *pgexec.Node
+	spec *Spec
+	hide hider
+	args json.RawMessage
+}
+
+// output is what to record of a result.
+func (c *mcpCall) output(ctx context.Context, res *mcp.Result) (json.RawMessage, error) {
 	out := mcpOutput{Structured: res.Structured, IsError: res.IsError, Content: []json.RawMessage{}}
 	for _, p := range res.Parts {
-		part, err := content(ctx, n, &p)
+		part, err := content(ctx, c.n, &p)
 		if err != nil {
 			return nil, err
 		}
 		out.Content = append(out.Content, part)
 	}
 	if res.Needs != nil {
-		out.Needs = askFor(n, spec, res.Needs, args)
+		out.Needs = askFor(c.n, c.spec, res.Needs, c.args)
 	}
 	raw, err := EncodeJSON(out)
 	if err != nil || out.Needs != nil {
-		return hide.json(raw), err
+		return c.hide.json(raw), err
 	}
-	return keep(ctx, n, spec, hide.json(raw))
+	return keep(ctx, c.n, c.spec, c.hide.json(raw))
 }
 
 // content is a part of a result as the node's output has it: what the server

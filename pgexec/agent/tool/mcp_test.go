@@ -131,3 +131,18 @@ func TestMCP_ACallThatMayHaveRunIsNotRepeated(t *testing.T) {
 		t.Errorf("calls: %v, want pay once and look twice", calls)
 	}
 }
+
+// So does one whose result cannot be stored.
+func TestMCP_ACallWhoseResultCannotBeKeptIsNotRepeated(t *testing.T) {
+	var calls atomic.Int32
+	var b *bundle
+	b = setupMCP(t, map[string]mcpTool{"pay": func(*sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		calls.Add(1)
+		b.exec(`alter table pgexec.blob_chunks rename to gone`)
+		return said(&sdk.ImageContent{Data: []byte("png"), MIMEType: "image/png"})
+	}})
+	got := b.run(`"tools": [`+serverTool+`}]`, call("far_pay", `{}`))
+	if !got[0].IsError || !strings.Contains(got[0].Text, "the result could not be kept: ") || calls.Load() != 1 {
+		t.Errorf("after %d calls the model sees %+v", calls.Load(), got)
+	}
+}
