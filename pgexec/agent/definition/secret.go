@@ -80,15 +80,18 @@ func (s *Secrets) Resolve(ref *Secret) (string, error) {
 func (s *Secrets) Headers(headers map[string]Header) (map[string]string, error) {
 	resolved := make(map[string]string, len(headers))
 	for name, h := range headers {
-		resolved[name] = h.Text
-		if h.Secret == nil {
-			continue
+		value := h.Text
+		if h.Secret != nil {
+			secret, err := s.Resolve(h.Secret)
+			if err != nil {
+				return nil, fmt.Errorf("header %s: %w", name, err)
+			}
+			value = h.Prefix + secret
 		}
-		value, err := s.Resolve(h.Secret)
-		if err != nil {
-			return nil, fmt.Errorf("header %s: %w", name, err)
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return nil, fmt.Errorf("header %s: its value has a line break or another character that no header can have", name)
 		}
-		resolved[name] = h.Prefix + value
+		resolved[name] = value
 	}
 	return resolved, nil
 }

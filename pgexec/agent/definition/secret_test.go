@@ -61,6 +61,9 @@ func TestSecrets_OnlyWhatTheReplicaGives(t *testing.T) {
 	if _, err := secrets.Headers(map[string]Header{"X": {Secret: &Secret{Env: "NONE_TOKEN"}}}); err == nil || !strings.HasPrefix(err.Error(), "header X: ") {
 		t.Error(err)
 	}
+	if _, err := secrets.Headers(map[string]Header{"X": {Text: "a\nb"}}); err == nil || !strings.Contains(err.Error(), "header X: its value has a line break") {
+		t.Error(err)
+	}
 }
 
 func write(t *testing.T, path, text string) {
