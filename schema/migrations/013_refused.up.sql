@@ -1,0 +1,1 @@
+select; -- filled by its change
