@@ -19,7 +19,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/kinds"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // missing skips the test where a program is not installed; where CI has to have it, it fails.
 func missing(t *testing.T, what string) {
@@ -138,10 +138,10 @@ func check(t *testing.T, got, want string) {
 func TestWorkerPython(t *testing.T) {
 	interpreter := python(t)
 	pool := serve(t)
-	stop := startWorker(t, pool, "wordcount", []string{interpreter, "worker-python/worker.py"}, "LEASE_SECONDS=1")
+	stop := startWorker(t, pool, "wordcount", []string{interpreter, "worker-python/worker.py"}, "LEASE_SECONDS=3")
 	check(t, run(t, pool, "graph", `{"nodes": [
 		{"id": "count", "kind": "wordcount", "input": {"text": "to be or not to be"}},
-		{"id": "again", "kind": "wordcount", "after": ["count"], "input": {"text": {"$ref": "count#/key"}, "seconds": 2.5}}]}`),
+		{"id": "again", "kind": "wordcount", "after": ["count"], "input": {"text": {"$ref": "count#/key"}, "seconds": 5}}]}`),
 		`succeeded {"words": 1, "key": "RUN_ID/again"}`)
 	check(t, run(t, pool, "wordcount", `{"words": 6}`), `failed node root: the input has no "text"`)
 	var deliveries int

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds every wait for something that has to happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func testLogger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -232,7 +232,7 @@ func TestFleetLimit_EachKeyHasItsOwn(t *testing.T) {
 
 func TestFleetLimit_Rate(t *testing.T) {
 	b := setup(t)
-	kinds, began, gate := gated(&pgexec.KindOpts{FleetLimit: &pgexec.FleetLimit{Rate: 2, Per: time.Hour, Burst: 2}})
+	kinds, began, gate := gated(&pgexec.KindOpts{FleetLimit: &pgexec.FleetLimit{Rate: 2, Per: 100 * time.Hour, Burst: 2}})
 	close(gate)
 	b.replica(kinds, lingers(20*time.Millisecond))
 	var ids []pgexec.RunID
@@ -242,7 +242,7 @@ func TestFleetLimit_Rate(t *testing.T) {
 	receive(t, "start", began)
 	receive(t, "start", began)
 	b.eventually(`select count(*) = 1 from pgexec.runs where status = 'parked' and reason like '%waits for the rate of kind work%'`)
-	b.eventually(`select next_start > now() + interval '29 minutes' from pgexec.limit_overview where kind = 'work'`)
+	b.eventually(`select next_start > now() + interval '49 hours' from pgexec.limit_overview where kind = 'work'`)
 	// The table wins, and what was started at the lower rate holds nothing up.
 	if _, err := b.pool.Exec(b.ctx, `insert into pgexec.kind_limits (kind, rate) values ('work', 1000)`); err != nil {
 		t.Fatal(err)

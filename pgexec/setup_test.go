@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds every wait in these tests; nothing is asserted about time.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // bundle is a migrated database with a client on it.
 type bundle struct {
@@ -31,7 +31,7 @@ func setup(t *testing.T) *bundle {
 
 func bundleOn(t *testing.T, pool *pgxpool.Pool) *bundle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	client := pgexec.NewClient(pool, &pgexec.ClientConfig{Logger: testLogger(t)})
 	t.Cleanup(client.Close)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pgexec/runtime/internal/pgtest"
 )
@@ -36,7 +35,7 @@ func show(t *testing.T, db []string, id string) shown {
 func until(t *testing.T, db []string, id, status string) shown {
 	t.Helper()
 	var s shown
-	within(t, 30*time.Second, "run "+id+" is "+status, func() bool {
+	within(t, "run "+id+" is "+status, func() bool {
 		s = show(t, db, id)
 		return string(s.Status) == status
 	})

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func scriptFile(t *testing.T, script string) string {
@@ -45,7 +44,7 @@ func TestFakeModel_AnswersUntilItIsTold(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(answer), "data: [DONE]\n\n") {
 		t.Errorf("the reply in flight: %v, %s", err, answer)
 	}
-	if code := p.exit(10 * time.Second); code != exitOK {
+	if code := p.exit(patience); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
 	}
 }

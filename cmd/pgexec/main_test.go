@@ -131,7 +131,7 @@ func (p *process) text() string {
 // line waits for a line that holds the words, and returns it.
 func (p *process) line(words string) string {
 	p.t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(patience)
 	for seen := 0; ; {
 		p.mu.Lock()
 		lines, more := p.said[seen:], p.more
@@ -161,6 +161,10 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
+// patience bounds the wait for anything that has to happen; promptly is shorter than any
+// time that the program itself might wait for: its grace is 25 s.
+const patience, promptly = time.Minute, 20 * time.Second
+
 // exit waits for the end and returns the exit code, -1 after a signal that was not caught.
 func (p *process) exit(limit time.Duration) int {
 	p.t.Helper()
@@ -174,16 +178,16 @@ func (p *process) exit(limit time.Duration) int {
 }
 
 // within waits for a state that nothing announces.
-func within(t *testing.T, limit time.Duration, what string, is func() bool) {
+func within(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within %s: %s", limit, what)
+			t.Fatalf("not within %s: %s", patience, what)
 		case <-tick.C:
 		}
 	}

@@ -125,7 +125,7 @@ func TestRunWait_Interrupted(t *testing.T) {
 	p := start(t, []string{db}, "run", "start", "graph", "--input", three, "--wait")
 	p.line("started run ")
 	p.signal(syscall.SIGINT)
-	if code := p.exit(5 * time.Second); code != 130 {
+	if code := p.exit(promptly); code != 130 {
 		t.Errorf("exit code %d, want 130", code)
 	}
 	p.line("the run goes on")
@@ -186,7 +186,7 @@ func TestCommands_InterruptedWhileConnecting(t *testing.T) {
 		if code != 130 {
 			t.Errorf("exit code %d, want 130", code)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(promptly):
 		t.Error("still connecting")
 	}
 }

@@ -80,7 +80,7 @@ func inFlight(t *testing.T, more ...string) (*process, *gate, *pgxpool.Pool) {
 	}
 	select {
 	case <-g.called:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the node did not start")
 	}
 	return p, g, pool
@@ -113,7 +113,7 @@ func TestServe_SignalInStartUpExitsZero(t *testing.T) {
 				t.Errorf("healthz in start-up: %d %s", code, body)
 			}
 			p.signal(sig)
-			if code := p.exit(3 * time.Second); code != exitOK {
+			if code := p.exit(promptly); code != exitOK {
 				t.Errorf("exit code %d, want 0", code)
 			}
 			if strings.Contains(p.text(), secret) {
@@ -132,7 +132,7 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 			p.signal(syscall.SIGTERM)
 			p.line("msg=draining")
 			p.signal(sig)
-			if code := p.exit(2 * time.Second); code != want {
+			if code := p.exit(promptly); code != want {
 				t.Errorf("exit code %d, want %d", code, want)
 			}
 			if nodes, _ := recorded(t, pool); nodes != "root" {
@@ -162,7 +162,7 @@ func TestServe_NotReadyFromTheFirstMomentOfADrain(t *testing.T) {
 		}
 	}
 	close(g.open)
-	if code := p.exit(10 * time.Second); code != exitOK {
+	if code := p.exit(patience); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
 	}
 }
@@ -175,19 +175,19 @@ func TestServe_DrainRecordsWhatIsInFlight(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.line("msg=draining")
 	close(g.open)
-	if code := p.exit(10 * time.Second); code != exitOK {
+	if code := p.exit(patience); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	if nodes, status := recorded(t, pool); nodes != "root slow" || status != "queued" {
 		t.Errorf("recorded: %s, the run is %s; want root and slow, and the run queued", nodes, status)
 	}
 	next := start(t, []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t)}, "serve", "--http", "off")
-	within(t, 20*time.Second, "the run succeeds", func() bool {
+	within(t, "the run succeeds", func() bool {
 		nodes, status := recorded(t, pool)
 		return nodes == "root slow last" && status == "succeeded"
 	})
 	next.signal(syscall.SIGTERM)
-	if code := next.exit(10 * time.Second); code != exitOK {
+	if code := next.exit(patience); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	if calls := len(g.called); calls != 0 {
@@ -200,7 +200,7 @@ func TestServe_GraceBoundsTheDrain(t *testing.T) {
 	t.Parallel()
 	p, _, pool := inFlight(t, "--grace", "200ms", "--log-format", "json")
 	p.signal(syscall.SIGINT)
-	if code := p.exit(10 * time.Second); code != exitOK {
+	if code := p.exit(patience); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	if nodes, status := recorded(t, pool); nodes != "root" || status != "queued" {
@@ -218,7 +218,7 @@ func TestServe_EndsWithItsLifeline(t *testing.T) {
 	p := start(t, []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t)}, "serve", "--http", "off", "--lifeline")
 	p.line("replica is ready")
 	p.stdin.Close()
-	if code := p.exit(5 * time.Second); code != exitFailure {
+	if code := p.exit(promptly); code != exitFailure {
 		t.Errorf("exit code %d, want %d", code, exitFailure)
 	}
 }
@@ -237,7 +237,7 @@ func TestServe_AddressInUse(t *testing.T) {
 func TestServe_ConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	p, _, pool := inFlight(t, "--pool-size", "4")
-	within(t, 20*time.Second, "connections are counted", func() bool {
+	within(t, "connections are counted", func() bool {
 		var n int
 		err := pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
 			where datname = current_database() and application_name like 'pgexec%'`).Scan(&n)

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait in these tests; nothing is asserted about time.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // bundle is a migrated database, a client on it, and a model that follows a script.
 type bundle struct {
@@ -38,7 +38,7 @@ func setup(t *testing.T, script string) *bundle {
 // setupSerial is setup for a test that changes the environment.
 func setupSerial(t *testing.T, script string) *bundle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	pool := pgtest.DB(t)
 	client := pgexec.NewClient(pool, &pgexec.ClientConfig{Logger: testLogger(t)})

@@ -26,15 +26,16 @@ const (
 	// pause: by one more interval for each busyRuns of them, busyMost at most.
 	busyRuns, busyMost = 32, 7
 	// notifyTimeout bounds one notifying transaction, stopTimeout all that is
-	// still to be sent when the Notifier is stopped.
+	// still to be sent when the Notifier is stopped, unless a test says otherwise.
 	notifyTimeout, stopTimeout = 5 * time.Second, time.Second
 )
 
 // Notifier announces committed heads. Many commits become one notification.
 type Notifier struct {
-	pool     *pgxpool.Pool
-	interval time.Duration
-	logger   *slog.Logger
+	pool        *pgxpool.Pool
+	interval    time.Duration
+	stopTimeout time.Duration
+	logger      *slog.Logger
 
 	kick chan struct{}
 	stop chan struct{}
@@ -52,12 +53,13 @@ func NewNotifier(pool *pgxpool.Pool, interval time.Duration, logger *slog.Logger
 		logger = slog.Default()
 	}
 	return &Notifier{
-		pool:     pool,
-		interval: interval,
-		logger:   logger,
-		kick:     make(chan struct{}, 1),
-		stop:     make(chan struct{}),
-		heads:    make(map[runlog.RunID]runlog.Seq),
+		pool:        pool,
+		interval:    interval,
+		stopTimeout: stopTimeout,
+		logger:      logger,
+		kick:        make(chan struct{}, 1),
+		stop:        make(chan struct{}),
+		heads:       make(map[runlog.RunID]runlog.Seq),
 	}
 }
 
@@ -74,7 +76,7 @@ func (n *Notifier) Start() {
 		<-n.stop
 		select {
 		case <-finished:
-		case <-time.After(stopTimeout):
+		case <-time.After(n.stopTimeout):
 		}
 	})
 }

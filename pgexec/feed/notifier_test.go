@@ -129,12 +129,8 @@ func TestNotifier_FailureBlocksNobody(t *testing.T) {
 	b.eventually("the end of the outage is noticed", func() bool { return b.logs.infos.Load() == 1 })
 
 	outage(2)
-	began := time.Now()
-	for i := range 2 * maxPending {
+	for i := range 2 * maxPending { // does not end if it waits for the database
 		n.Committed(runlog.RunID{byte(i >> 16), byte(i >> 8), byte(i), 15: 1}, 1)
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("noting commits took %v", took)
 	}
 	n.mu.Lock()
 	pending := len(n.heads)
@@ -157,6 +153,7 @@ func TestNotifier_StopSendsTheRest(t *testing.T) {
 	b := setup(t)
 	conn := b.subscriber()
 	n := NewNotifier(b.pool, time.Hour, slog.New(b.logs))
+	n.stopTimeout = limit
 	n.Start()
 	id := b.newRun()
 	n.Committed(id, 1)
@@ -176,11 +173,12 @@ func TestNotifier_StopSendsTheRest(t *testing.T) {
 	}
 	defer pool.Close()
 	n = NewNotifier(pool, time.Millisecond, slog.New(b.logs))
+	n.stopTimeout = 10 * time.Millisecond
 	n.Start()
 	n.Committed(id, 3)
 	began := time.Now()
 	n.Stop()
-	if took := time.Since(began); took > 2*stopTimeout {
+	if took := time.Since(began); took >= notifyTimeout {
 		t.Errorf("took %v", took)
 	}
 }

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds the wait for anything that is to happen.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 type bundle struct {
 	t    *testing.T

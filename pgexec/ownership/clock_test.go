@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -9,6 +10,10 @@ import (
 // a heartbeat that was slow to return does not spoil the estimate.
 func TestClock_FollowsTheDatabase(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testClock)
+}
+
+func testClock(t *testing.T) {
 	var c clock
 	here := time.Now()
 	there := here.Add(-10 * time.Minute)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,7 +41,7 @@ func (b *bundle) startPgbouncer(settings ...string) string {
 	listener.Close()
 	config := fmt.Sprintf("[databases]\n* = host=%s port=%s user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
 		"unix_socket_dir =\nauth_type = any\n%s\n", target.Hostname(), target.Port(), port, strings.Join(settings, "\n"))
-	dir, err := os.MkdirTemp("", "pgbouncer") // readable by the user it runs as
+	dir, err := os.MkdirTemp("", "pgexec-pgbouncer-") // readable by the user it runs as
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -134,7 +133,7 @@ func TestOpen_SessionPooler(t *testing.T) {
 		t.Errorf("buried %v, error %v", buried, err)
 	}
 	b.terminate(s)
-	b.waitLost(s, 2*time.Second)
+	b.waitLost(s)
 }
 
 // C25: everything but the session works through a real pgbouncer in transaction mode.

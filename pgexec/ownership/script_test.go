@@ -376,7 +376,7 @@ func (s *stage) doTerminate(args []string) string {
 }
 
 func (s *stage) doLost(args []string) string {
-	s.waitLost(s.actor(args[0]).session, patience)
+	s.waitLost(s.actor(args[0]).session)
 	return ""
 }
 

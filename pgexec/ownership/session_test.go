@@ -104,7 +104,7 @@ func TestSession_HeartbeatShowsHotRunsAndDrain(t *testing.T) {
 	b := setup(t)
 	s := b.open(func(cfg *ownership.SessionConfig) {
 		cfg.HotRunsFunc = func() int { return 42 }
-		cfg.Heartbeat, cfg.LateAfter = time.Hour, 4*time.Hour // only the drain causes a heartbeat
+		beatsNever(cfg) // only the drain causes a heartbeat
 	})
 	if err := s.SetDraining(b.ctx); err != nil {
 		t.Fatal(err)
@@ -133,15 +133,15 @@ func TestSession_HeartbeatMoves(t *testing.T) {
 	}
 }
 
-// C04: a session that the server ends is noticed within 2 s, and the log
+// C04: a session that the server ends is noticed at once, not with the next heartbeat, and the log
 // refuses the former owner from the moment the run is put back.
 func TestSession_TerminatedIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.open()
+	s := b.open(beatsNever)
 	ended := time.Now()
 	b.terminate(s)
-	b.waitLost(s, 2*time.Second)
+	b.waitLost(s)
 	t.Logf("noticed after %s", time.Since(ended))
 	if err := s.Err(); !errors.Is(err, ownership.ErrSessionLost) {
 		t.Errorf("error %v", err)
@@ -164,7 +164,7 @@ func TestSession_DeclaredDeadIsNoticed(t *testing.T) {
 	b := setup(t)
 	s := b.open(func(cfg *ownership.SessionConfig) { cfg.Heartbeat = 20 * time.Millisecond })
 	b.exec(`delete from pgexec.replicas`)
-	b.waitLost(s, patience)
+	b.waitLost(s)
 }
 
 // A replica that cannot show a heartbeat gives itself up before others may,
@@ -172,7 +172,7 @@ func TestSession_DeclaredDeadIsNoticed(t *testing.T) {
 func TestSession_GivesUpBeforeOthersDo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const late = 2 * time.Second
+	const late = 8 * time.Second // on a busy machine the question below comes later than the loss
 	s := b.open(func(cfg *ownership.SessionConfig) { cfg.Heartbeat, cfg.LateAfter = 50*time.Millisecond, late })
 	tx, err := b.pool.Begin(b.ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func TestSession_GivesUpBeforeOthersDo(t *testing.T) {
 	if _, err := tx.Exec(b.ctx, `select from pgexec.replicas for update`); err != nil {
 		t.Fatal(err)
 	}
-	b.waitLost(s, patience)
+	b.waitLost(s)
 	if age := value[float64](b, `select extract(epoch from clock_timestamp() - heartbeat_at)::float8 from pgexec.replicas`); age >= late.Seconds() {
 		t.Errorf("lost when the heartbeat was %.2f s old, others wait %s", age, late)
 	}
@@ -195,14 +195,14 @@ func TestSession_CutOffGivesUpBeforeItsLockIsFree(t *testing.T) {
 	b := setup(t)
 	var network line
 	s := b.open(func(cfg *ownership.SessionConfig) {
-		cfg.Heartbeat, cfg.LateAfter = 50*time.Millisecond, 2*time.Second
+		cfg.Heartbeat, cfg.LateAfter = 50*time.Millisecond, 8*time.Second
 		network.through(cfg.ConnConfig)
 	})
 	pid := b.backend(s)
-	finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Heartbeat: 50 * time.Millisecond, LateAfter: 2 * time.Second, Logger: b.log()})
+	finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Heartbeat: 50 * time.Millisecond, LateAfter: 8 * time.Second, Logger: b.log()})
 	defer network.cut()
 	network.dark.Store(true)
-	b.waitLost(s, patience)
+	b.waitLost(s)
 	if n := value[int](b, lockOf, int32(s.ID()), pid); n != 1 {
 		t.Error("the lock was free before the replica gave up")
 	}
@@ -219,11 +219,12 @@ func TestSession_CutOffGivesUpBeforeItsLockIsFree(t *testing.T) {
 func TestSession_NowIsTheDatabaseClock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	began := time.Now()
 	s := b.open()
 	before := value[time.Time](b, `select clock_timestamp()`)
 	got := s.Now()
 	after := value[time.Time](b, `select clock_timestamp()`)
-	const slack = 50 * time.Millisecond
+	slack := time.Since(began) // no heartbeat was on its way for longer
 	if got.Before(before.Add(-slack)) || got.After(after.Add(slack)) {
 		t.Errorf("now is %s, the database's clock was between %s and %s", got, before, after)
 	}
@@ -291,13 +292,13 @@ func TestServerRestart_RunsGoOn(t *testing.T) {
 	b := &bundle{t: t, pool: pool, url: pool.Config().ConnString(), ctx: t.Context()}
 	finder := b.finder()
 	for _, mode := range []pgserver.Mode{pgserver.Fast, pgserver.Immediate} {
-		s := b.open()
+		s := b.open(beatsNever)
 		w := b.start()
 		b.claim(b.claimer(s), w, "claimed")
 		if err := server.Restart(t.Context(), mode); err != nil {
 			t.Fatal(err)
 		}
-		b.waitLost(s, 2*time.Second)
+		b.waitLost(s)
 		b.eventually("the server answers", func() bool { return pool.Ping(t.Context()) == nil })
 		buried := b.buryOne(finder)
 		if len(buried.Runs) != 1 || buried.Runs[0] != w.RunID {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for something that has to happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // bundle is one test's database and what it is looked at with.
 type bundle struct {
@@ -66,6 +66,12 @@ func (b *bundle) open(change ...func(*ownership.SessionConfig)) *ownership.Sessi
 	}
 	b.t.Cleanup(func() { _ = s.Close(context.Background()) }) // the error of a lost session says nothing new
 	return s
+}
+
+// beatsNever has a session show no heartbeat while a test lasts: only its
+// connection tells that it has ended.
+func beatsNever(cfg *ownership.SessionConfig) {
+	cfg.Heartbeat, cfg.LateAfter = time.Hour, 4*time.Hour
 }
 
 func (b *bundle) claimer(s *ownership.Session) *ownership.Claimer {
@@ -184,12 +190,12 @@ func (b *bundle) terminate(s *ownership.Session) {
 	}
 }
 
-func (b *bundle) waitLost(s *ownership.Session, limit time.Duration) {
+func (b *bundle) waitLost(s *ownership.Session) {
 	b.t.Helper()
 	select {
 	case <-s.Lost():
-	case <-time.After(limit):
-		b.t.Fatalf("session is not lost after %s", limit)
+	case <-time.After(patience):
+		b.t.Fatalf("session is not lost after %s", patience)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for; nothing here takes anywhere near as long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // bundle is one test's database and what the tests do with it.
 type bundle struct {
@@ -37,7 +37,7 @@ func setup(t testing.TB) *bundle {
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return &bundle{TB: t, ctx: ctx, pool: pgtest.DB(t)}
 }

@@ -49,7 +49,7 @@ func TestThrottle_RateHolds(t *testing.T) {
 // By the database's clock: what was started is paid for in the rate's row, to the last token.
 func TestThrottle_RateIsPaidForExactly(t *testing.T) {
 	b := setup(t)
-	b.limit(nil, 6, "1 min", 4)
+	b.limit(nil, 6, "1 hour", 4)
 	began := get[time.Time](b, `select clock_timestamp()`)
 	r := b.replica()
 	for range 4 {
@@ -60,13 +60,13 @@ func TestThrottle_RateIsPaidForExactly(t *testing.T) {
 	b.until("the line knows when the next one starts", func() bool { return k.Until() > 0 })
 	ended := get[time.Time](b, `select clock_timestamp()`)
 	free := get[time.Time](b, `select free_at from pgexec.kind_rates`)
-	if free.Before(began.Add(40*time.Second)) || free.After(ended.Add(40*time.Second)) {
-		t.Errorf("four starts at 10 s each are paid for at %v, between %v and %v", free, began.Add(40*time.Second), ended.Add(40*time.Second))
+	if free.Before(began.Add(40*time.Minute)) || free.After(ended.Add(40*time.Minute)) {
+		t.Errorf("four starts at 10 minutes each are paid for at %v, between %v and %v", free, began.Add(40*time.Minute), ended.Add(40*time.Minute))
 	}
-	if next := get[time.Time](b, `select next_start from pgexec.limit_overview`); !next.Equal(free.Add(-30 * time.Second)) {
-		t.Errorf("limit_overview: next start at %v, want %v", next, free.Add(-30*time.Second))
+	if next := get[time.Time](b, `select next_start from pgexec.limit_overview`); !next.Equal(free.Add(-30 * time.Minute)) {
+		t.Errorf("limit_overview: next start at %v, want %v", next, free.Add(-30*time.Minute))
 	}
-	b.exec(`update pgexec.kind_rates set free_at = free_at - interval '10 s'`) // as if that time had passed
+	b.exec(`update pgexec.kind_rates set free_at = free_at - interval '10 min'`) // as if that time had passed
 	select {
 	case <-granted:
 	case <-time.After(patience):

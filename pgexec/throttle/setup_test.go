@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds the wait for anything that is to happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 type bundle struct {
 	t    *testing.T

@@ -174,7 +174,11 @@ func TestThrottle_LimitsChange(t *testing.T) {
 	first := []*Ticket{next(), next(), next()}
 	none()
 	b.limit(1, nil, "1 s", 1)
-	pause(t, 2*refreshEvery)
+	b.until("the lower limit is known", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.entries[kindK].excess == 2
+	})
 	first[0].Release()
 	first[1].Release()
 	none()

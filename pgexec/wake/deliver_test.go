@@ -11,12 +11,14 @@ import (
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
-// An idle replica looks at a new run at once.
+// An idle replica looks at a new run at once, not when it polls.
 func TestWake_InsertIsDelivered(t *testing.T) {
 	b := setup(t)
 	seen := make(chan delivery, 10)
 	cfg := b.config(1)
 	cfg.WakeFunc = b.claim(1, seen)
+	cfg.PollInterval = 10 * time.Second
+	cfg.SweepInterval = time.Hour
 	b.start(cfg)
 	var late []time.Duration
 	for range 40 {
@@ -30,8 +32,8 @@ func TestWake_InsertIsDelivered(t *testing.T) {
 	}
 	slices.Sort(late)
 	t.Logf("insert to end of claim: p50 %v, p95 %v, max %v", late[20], late[38], late[39])
-	if late[20] > 200*time.Millisecond {
-		t.Errorf("median %v", late[20])
+	if late[20] > cfg.PollInterval/2 {
+		t.Errorf("half of them took longer than %v: the poll would do as well", late[20])
 	}
 }
 
@@ -60,36 +62,37 @@ func (b *bundle) database() string {
 	return get[string](b, `select quote_ident(current_database())`)
 }
 
-// G4, C12: the connection that listens dies; polling delivers meanwhile, and
+// G4, C12: the connection that listens dies, and all others of the replica; polling delivers meanwhile, and
 // later notifications do again.
 func TestWake_ListenerKilled(t *testing.T) {
 	b := setup(t)
 	seen := make(chan delivery, 1)
 	cfg := b.config(1)
 	cfg.WakeFunc = b.claim(1, seen)
+	cfg.Pool = b.poolNamed("waker")
 	cfg.PollInterval = 5 * time.Second
 	cfg.SweepInterval = time.Hour
 	b.start(cfg)
-	const listening = `select count(*) from pg_stat_activity
-		where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%river%'`
-	b.eventually("River listens", `select (`+listening+`) = 1`)
 	for range 2 {
-		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity
-			where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%river%'`)
+		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'waker'`)
 		id := b.insert()
 		if d := next(b, seen); d.RunID != id {
 			t.Fatalf("got run %s, want %s", d.RunID, id)
 		}
-		b.eventually("River listens again", `select (`+listening+`) = 1`)
+	}
+	fiveRuns := func() time.Duration {
+		began := time.Now()
+		for range 5 {
+			b.insert()
+			next(b, seen)
+		}
+		return time.Since(began)
 	}
 	// A poll every five seconds cannot be what delivers five runs in a row so fast.
-	before := time.Now()
-	for range 5 {
-		b.insert()
-		next(b, seen)
-	}
-	if took := time.Since(before); took > 4*time.Second {
-		t.Errorf("five runs took %v: notifications do not arrive any more", took)
+	for deadline := time.Now().Add(limit); fiveRuns() > 4*time.Second; {
+		if time.Now().After(deadline) {
+			t.Fatal("notifications do not arrive any more")
+		}
 	}
 }
 
@@ -149,33 +152,34 @@ func TestWake_DeliveredTwice(t *testing.T) {
 	b.eventually("all jobs are completed", `select bool_and(state = 'completed') from pgexec.river_job`)
 }
 
-// A wake that ends with Again comes back soon, without using up attempts.
+// A wake that ends with Again comes back soon, not with the next poll, and without using up attempts.
 func TestWake_AgainComesBackSoon(t *testing.T) {
 	b := setup(t)
 	calls := make(chan time.Time, 100)
-	const rounds = 4
-	var n atomic.Int32
+	var enough atomic.Bool
 	cfg := b.config(1)
 	claim := b.claim(1, nil)
 	cfg.WakeFunc = func(ctx context.Context, w Wake) Outcome {
 		calls <- time.Now()
-		if n.Add(1) < rounds {
+		if !enough.Load() {
 			return Again
 		}
 		return claim(ctx, w)
 	}
-	cfg.PollInterval = 10 * time.Second
+	cfg.PollInterval = limit
 	b.start(cfg)
 	id := b.insert()
+	// On a busy machine the look that is to find it may come too early, now and then.
 	last := next(b, calls)
-	for range rounds - 1 {
+	for soon := 0; soon < 3; {
 		at := next(b, calls)
 		t.Logf("again after %v", at.Sub(last))
-		if d := at.Sub(last); d < 90*time.Millisecond || d > 5*time.Second {
-			t.Errorf("came back after %v", d)
+		if at.Sub(last) < cfg.PollInterval/4 {
+			soon++
 		}
 		last = at
 	}
+	enough.Store(true)
 	b.eventually("claimed", `select owner is not distinct from 1 from pgexec.runs where run_id = $1`, id)
 	if attempt := get[int](b, `select attempt from pgexec.river_job`); attempt != 1 {
 		t.Errorf("job is at attempt %d", attempt)
@@ -239,11 +243,16 @@ func TestWake_RiverHasTheDatabasesClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.set(time.Now().Add(-10*time.Minute), time.Now())
+	began := time.Now()
 	if _, err := w.wakeDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if d := get[time.Time](b, `select clock_timestamp()`).Sub(w.clock.Now()); d.Abs() > time.Second {
-		t.Errorf("off by %v", d)
+	behind := time.Since(began) // at most
+	before := get[time.Time](b, `select clock_timestamp()`)
+	now := w.clock.Now()
+	after := get[time.Time](b, `select clock_timestamp()`)
+	if now.Before(before.Add(-behind)) || now.After(after) {
+		t.Errorf("%v, the database has between %v and %v", now, before, after)
 	}
 	if w.clock.NowOrNil() != nil {
 		t.Error("River is kept from using the database's clock in SQL")

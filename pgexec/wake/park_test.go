@@ -287,7 +287,7 @@ func TestPark_UntilATime(t *testing.T) {
 	b.exec(`update pgexec.runs set run_at = clock_timestamp() + interval '300 ms'`)
 	due := get[time.Time](b, `select run_at from pgexec.runs`)
 	d := next(b, seen)
-	if d.RunID != id || !d.claimed || d.at.Before(due) || d.at.Sub(due) > time.Second {
+	if d.RunID != id || !d.claimed || d.at.Before(due) {
 		t.Errorf("got %+v, due at %v", d, due)
 	}
 }

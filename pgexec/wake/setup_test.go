@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds the wait for anything that is to happen.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 type bundle struct {
 	t    *testing.T
@@ -52,6 +52,19 @@ func (b *bundle) replica(id runlog.ReplicaID) {
 	b.t.Helper()
 	b.exec(`insert into pgexec.replicas (replica_id, host, pid, version, kinds, queues, max_hot_runs, backend_pid, backend_start)
 		values ($1, 'h', 1, 'v', '{}', '{}', 1, 1, now())`, int32(id))
+}
+
+// poolNamed is another pool on the test's database, whose sessions have that name.
+func (b *bundle) poolNamed(name string) *pgxpool.Pool {
+	b.t.Helper()
+	cfg := b.pool.Config()
+	cfg.ConnConfig.RuntimeParams["application_name"] = name
+	pool, err := pgxpool.NewWithConfig(b.t.Context(), cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	return pool
 }
 
 // config is that of replica 1, in which nothing but River delivers, unless a test says otherwise.

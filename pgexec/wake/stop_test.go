@@ -53,6 +53,23 @@ func TestStop_LeavesNoJobRunning(t *testing.T) {
 	}
 }
 
+// hears inserts runs until one of them is delivered.
+func (b *bundle) hears(seen <-chan delivery) {
+	b.t.Helper()
+	mine := make(map[runlog.RunID]bool)
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		mine[b.insert()] = true
+		select {
+		case d := <-seen:
+			if mine[d.RunID] {
+				return
+			}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	b.t.Fatal("no run is delivered")
+}
+
 // What a draining replica gives back is fetched elsewhere without waiting for a poll.
 func TestStop_OthersGoOnAtOnce(t *testing.T) {
 	b := setup(t)
@@ -63,20 +80,24 @@ func TestStop_OthersGoOnAtOnce(t *testing.T) {
 		<-hold.open
 		return Again
 	}
+	cfg.MaxParallel = 1
 	w := b.start(cfg)
-	b.insert()
+	id := b.insert()
 	next(b, hold.entered)
 
-	seen := make(chan delivery, 1)
+	seen := make(chan delivery, 10_000)
 	other := b.config(2)
 	other.WakeFunc = b.claim(2, seen)
-	other.PollInterval = limit
+	other.PollInterval = time.Hour
 	other.SweepInterval = time.Hour
 	b.start(other)
+	b.hears(seen) // or had looked when it started
+	b.hears(seen)
 	before := time.Now()
 	hold.release()
 	b.stop(w)
-	next(b, seen)
+	for next(b, seen).RunID != id {
+	}
 	t.Logf("given back and claimed elsewhere after %v", time.Since(before))
 }
 

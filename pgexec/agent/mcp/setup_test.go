@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait for something that happens at once on an idle machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // errGone is the cause of a caller that leaves.
 var errGone = errors.New("gone")

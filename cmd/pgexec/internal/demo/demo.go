@@ -21,8 +21,8 @@ const (
 	killAt  = 0.3
 	drainAt = 0.6
 	// storyLimit is far more than the story takes on a slow machine.
-	storyLimit = 50 * time.Second
-	readyLimit = 15 * time.Second
+	storyLimit = 3 * time.Minute
+	readyLimit = time.Minute
 	drawEvery  = 100 * time.Millisecond
 	// insertEvery is the time between two runs.
 	insertEvery = 40 * time.Millisecond
