@@ -138,7 +138,7 @@ func (f *fleet) terminate(s *seat) {
 
 // signalTerm has a replica process drain, which it can from its first line of code on.
 func signalTerm(child *pgtest.Child) {
-	child.Line(handlesSignals, 10*time.Second)
+	child.Line(handlesSignals, patience)
 	child.Signal(syscall.SIGTERM)
 }
 
@@ -170,7 +170,7 @@ func (f *fleet) drain() {
 		f.leaving = append(f.leaving, s.child)
 	}
 	for _, child := range f.leaving {
-		if code := child.Wait(2 * drainGrace); code != 0 {
+		if code := child.Wait(patience); code != 0 {
 			f.t.Errorf("replica process %d left with code %d after SIGTERM", child.PID(), code)
 		}
 	}

@@ -32,7 +32,7 @@ func checkQuiet(ctx context.Context, t *testing.T, pool *pgxpool.Pool, replicas 
 		{"listed replicas", `select count(*) from pgexec.replicas`, replicas},
 		{"advisory locks", countLocks, replicas},
 	} {
-		deadline := time.Now().Add(15 * time.Second)
+		deadline := time.Now().Add(patience)
 		for {
 			var n int
 			if err := pool.QueryRow(ctx, c.count).Scan(&n); err != nil {

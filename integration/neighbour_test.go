@@ -20,7 +20,7 @@ import (
 func TestReplicas_IndexIsBuiltConcurrently(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	for range 3 {
 		serve(t, pool, pgexec.Config{Kinds: links()})
@@ -63,7 +63,7 @@ func TestReplicas_IndexIsBuiltConcurrently(t *testing.T) {
 		`reindex table concurrently pgexec.runs`,
 	} {
 		began := time.Now()
-		limited, cancel := context.WithTimeout(ctx, 15*time.Second)
+		limited, cancel := context.WithTimeout(ctx, patience)
 		if _, err := pool.Exec(limited, statement); err != nil {
 			t.Errorf("%s: %v", statement, err)
 		}
@@ -77,7 +77,7 @@ func TestReplicas_IndexIsBuiltConcurrently(t *testing.T) {
 func TestReplicas_ListenerStuckInATransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, pgtest.URL(t))
 	if err != nil {

@@ -275,7 +275,7 @@ func (r *runCheck) checkEnding(sp *spawn, n *pb.Node, got ending) error {
 
 // nearRepair reports that the fault was repaired while the node was in flight, give or take a clock's step.
 func (r *runCheck) nearRepair(n *pb.Node) bool {
-	at, slack := r.tree.minded.repairedAt.UnixMicro(), (100 * time.Millisecond).Microseconds()
+	at, slack := r.tree.minded.repairedAt.UnixMicro(), (2 * time.Second).Microseconds()
 	return n.StartedUs-slack <= at && at <= n.FinishedUs+slack
 }
 

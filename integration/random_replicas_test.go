@@ -195,7 +195,7 @@ func (c *crowd) drain() {
 		r.drain(c.t)
 	}
 	for _, child := range c.child {
-		if code := child.Wait(2 * drainGrace); code != 0 {
+		if code := child.Wait(patience); code != 0 {
 			c.t.Errorf("replica process %d left with code %d after SIGTERM", child.PID(), code)
 		}
 	}

@@ -108,10 +108,10 @@ func TestUp_WaitsForAnotherMigratorWithoutASnapshot(t *testing.T) {
 		_, err := schema.Up(t.Context(), waiter)
 		done <- err
 	}()
-	within(t, 10*time.Second, "Up has tried the lock", func() bool {
+	within(t, time.Minute, "Up has tried the lock", func() bool {
 		return one[bool](t, pool, "select exists (select from pg_stat_activity where application_name = 'waiter' and datname = current_database() and query ilike '%rollback%')")
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := pool.Exec(ctx, "create index concurrently i on t (x)"); err != nil {
 		t.Errorf("create index while a migrator waits: %v", err)

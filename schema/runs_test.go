@@ -91,7 +91,7 @@ func notifications(t *testing.T, pool *pgxpool.Pool, f func(*pgx.Conn)) []string
 	f(conn.Conn())
 	// The server delivers in order of commits: what comes before this is all there was.
 	exec(t, pool, `select pg_notify('pgexec.river_insert', 'end')`)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got []string
 	for {

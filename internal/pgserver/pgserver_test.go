@@ -87,8 +87,9 @@ func exec1(t *testing.T, url, sql string) {
 }
 
 // within waits for a state of the operating system that nothing announces.
-func within(t *testing.T, limit time.Duration, what string, is func() bool) {
+func within(t *testing.T, what string, is func() bool) {
 	t.Helper()
+	const limit = time.Minute
 	deadline := time.Now().Add(limit)
 	for !is() {
 		if time.Now().After(deadline) {
@@ -133,7 +134,7 @@ func TestStop_RemovesEverything(t *testing.T) {
 	if !removed(dir) {
 		t.Errorf("%s is left behind", dir)
 	}
-	within(t, 5*time.Second, "server gone", func() bool { return gone(pid) })
+	within(t, "server gone", func() bool { return gone(pid) })
 	if err := s.Stop(); err != nil {
 		t.Errorf("second Stop: %v", err)
 	}
@@ -177,8 +178,8 @@ func TestStart_KilledStarterLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = child.Wait() // it was killed, which is what it reports
-	within(t, 20*time.Second, "server gone", func() bool { return gone(pid) })
-	within(t, 20*time.Second, "directory removed", func() bool { return removed(dir) })
+	within(t, "server gone", func() bool { return gone(pid) })
+	within(t, "directory removed", func() bool { return removed(dir) })
 }
 
 func TestKeep_LeavesTheServerUp(t *testing.T) {
@@ -231,7 +232,7 @@ func TestStandby_FollowsAndIsPromoted(t *testing.T) {
 		}
 	})
 	exec1(t, primary.URL("postgres"), "create table after ()")
-	within(t, 20*time.Second, "second table on the standby", func() bool {
+	within(t, "second table on the standby", func() bool {
 		return query[int](t, standby.URL("postgres"), "select count(*) from pg_tables where schemaname = 'public'") == 2
 	})
 	if got := query[string](t, primary.URL("postgres"), "select application_name from pg_stat_replication"); got != "second" {

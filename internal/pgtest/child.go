@@ -141,7 +141,7 @@ func (c *Child) Kill() {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		c.t.Fatalf("kill child: %v", err)
 	}
-	c.Wait(10 * time.Second)
+	c.Wait(time.Minute)
 }
 
 // Wait returns the exit code, -1 for a child that a signal has ended, and fails

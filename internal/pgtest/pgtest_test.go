@@ -94,7 +94,7 @@ func TestDBOn_MigratesOnAServerOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Connections of before the restart are found broken, one by one.
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		var runs int
 		err := pool.QueryRow(t.Context(), "select count(*) from pgexec.runs").Scan(&runs)
@@ -110,14 +110,14 @@ func TestDBOn_MigratesOnAServerOfItsOwn(t *testing.T) {
 func TestChild_TalksAndIsKilled(t *testing.T) {
 	t.Parallel()
 	c := pgtest.StartChild(t, "talker")
-	if got := c.Line("line 1", 10*time.Second); got != "line 1" {
+	if got := c.Line("line 1", time.Minute); got != "line 1" {
 		t.Errorf("got %q", got)
 	}
 	c.Kill()
 	if !errors.Is(syscall.Kill(c.PID(), 0), syscall.ESRCH) {
 		t.Error("the child lives")
 	}
-	if code := pgtest.StartChild(t, "quitter").Wait(10 * time.Second); code != 7 {
+	if code := pgtest.StartChild(t, "quitter").Wait(time.Minute); code != 7 {
 		t.Errorf("exit code %d, want 7", code)
 	}
 }
@@ -242,7 +242,7 @@ func TestServer_SharedAndEndsWithItsUsers(t *testing.T) {
 		t.Fatal("the server has ended under its last user")
 	}
 	users[0].Kill()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !errors.Is(syscall.Kill(keeper, 0), syscall.ESRCH) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server's keeper outlives its users")

@@ -221,10 +221,10 @@ func TestSubAgent_WithAPromptThatIsTooLargeForTheLog(t *testing.T) {
 	b := setup(t, `
 rules:
   - when: {system: researcher}
-    reply: {text: "{{prompt}}"}
+    reply: {text: "{{prompt}}", chunk: 5000}
   - when: {turn: 0}
-    reply: {calls: [{name: research, args: {prompt: "{{prompt}}"}}]}
-  - reply: {text: "{{tool_result}}"}
+    reply: {calls: [{name: research, args: {prompt: "{{prompt}}"}}], chunk: 5000}
+  - reply: {text: "{{tool_result}}", chunk: 5000}
 `)
 	b.define("a", object{"tools": []object{{"type": "agent", "name": "research", "agent": "r", "max_output": 1 << 20}}})
 	b.define("r", object{"system": "You are a researcher."})
