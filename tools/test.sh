@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 tools/install-postgres.sh || exit 1
 case " $* " in
-*" ./... "*) tools/install-psycopg.sh || exit 1 ;;
+*" ./... "*) tools/install-extras.sh ;;
 esac
 if [ -z "${PGEXEC_TEST_DATABASE_URL:-}" ]; then
 	go run -buildvcs=false ./internal/pgserver/bindir >/dev/null || exit 1
