@@ -1,11 +1,11 @@
 -- Gives a new wake to a bounded batch of due, unowned runs whose job cannot be delivered any more: it is gone, finished, running under a replica that is not listed, or running here without being in progress here. The run's row is locked (skip locked) and its wake replaced in the same transaction, so that a run has one wake however many replicas sweep. Answers the last job looked at, from which the next sweep goes on, and the number of runs woken.
 with page as (
-  select run_id, wake_job from pgexec.runs
+  select wake_job from pgexec.runs
   where wake_job > $1
   order by wake_job
   limit $2
 ), lost as (
-  select p.run_id, p.wake_job
+  select p.wake_job
   from page p
   left join pgexec.river_job j on j.id = p.wake_job
   where j.id is null
@@ -17,9 +17,9 @@ with page as (
         select from pgexec.replicas s
         where 'pgexec-' || s.replica_id = j.attempted_by[array_upper(j.attempted_by, 1)]))))
 ), held as (
+  -- A wake is of one run. By an array, since a join of page and table would be made the wrong way round while the table grows.
   select r.run_id, r.wake_job from pgexec.runs r
-  join lost l on l.run_id = r.run_id and l.wake_job = r.wake_job
-  where r.owner is null and r.status in ('queued', 'parked')
+  where r.wake_job = any (array(select l.wake_job from lost l)) and r.owner is null and r.status in ('queued', 'parked')
   order by r.run_id
   for update of r skip locked
 ), stale as (

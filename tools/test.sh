@@ -45,9 +45,9 @@ trap 'stop_server; trap - INT; kill -INT $$' INT
 trap 'stop_server; exit 143' TERM HUP
 
 status=0
-go test "$@" || status=1
+go test -timeout=20m "$@" || status=1
 case " $* " in
-*" ./... "*) (cd integration && go test -parallel=4 "$@") || status=1 ;; # most of them wait
+*" ./... "*) (cd integration && go test -timeout=20m -parallel=4 "$@") || status=1 ;; # most of them wait
 esac
 
 if [ "$status" -ne 0 ] && [ "${CI:-}" != true ] && ls "$PGEXEC_TEST_STATE_DIR"/*/kept >/dev/null 2>&1; then

@@ -2,6 +2,7 @@ package wake
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,5 +91,31 @@ func TestStatements_WithoutPreparing(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// G4: while the tables grow, the server knows nothing of their size yet, and a sweep takes no time in the square of it.
+func TestPlans_SweepOfTablesThatGrow(t *testing.T) {
+	b := setup(t)
+	b.exec(`insert into pgexec.runs (kind) select 'k' from generate_series(1, 5000)`)
+	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), sql.PlanByKey); err != nil {
+			return err
+		}
+		rows, err := tx.Query(t.Context(), `explain (analyze, costs off, timing off) `+sql.WakeSweep, int64(0), sweepPage, "pgexec-1", int64(0), []int64{})
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan := strings.Join(lines, "\n")
+		for _, removed := range regexp.MustCompile(`Rows Removed by \w* ?Filter: (\d+)`).FindAllStringSubmatch(plan, -1) {
+			if n, err := strconv.Atoi(removed[1]); err != nil || n > sweepPage {
+				t.Errorf("%s rows were looked at in vain:\n%s", removed[1], plan)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
