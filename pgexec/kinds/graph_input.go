@@ -28,8 +28,9 @@ type graphPlan struct {
 	nodes  []*graphNode
 	byID   map[pgexec.NodeID]int
 	result pgexec.NodeID // "": the run's last leaf
-	// walks numbers the walks that look for ancestors.
-	walks int
+	// walks numbers the walks that look for ancestors; walked is where the last one was, nearest first.
+	walks  int
+	walked []int
 }
 
 type graphNode struct {

@@ -83,18 +83,14 @@ func (p *graphPlan) checkRefs(i int, n *graphNode, scope graphScope) error {
 // walkUp takes out of wanted what is above a node, nearest first, and stops when nothing is left.
 func (p *graphPlan) walkUp(i int, wanted map[int]graph.Ref) {
 	p.walks++
-	level := []int{i}
-	for len(level) > 0 && len(wanted) > 0 {
-		var above []int
-		for _, at := range level {
-			for _, parent := range p.nodes[at].after {
-				if p.nodes[parent].seenBy != p.walks {
-					p.nodes[parent].seenBy = p.walks
-					delete(wanted, parent)
-					above = append(above, parent)
-				}
+	p.walked = append(p.walked[:0], i)
+	for next := 0; next < len(p.walked) && len(wanted) > 0; next++ {
+		for _, parent := range p.nodes[p.walked[next]].after {
+			if p.nodes[parent].seenBy != p.walks {
+				p.nodes[parent].seenBy = p.walks
+				delete(wanted, parent)
+				p.walked = append(p.walked, parent)
 			}
 		}
-		level = above
 	}
 }
