@@ -387,7 +387,7 @@ func TestDecode_TenThousandSuccessors(t *testing.T) {
 	if got, want := one[string](t, pool, sql, rec), "10000 10000 spawned-9999"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if took := time.Since(start); took > 20*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("took %s", took)
 	} else {
 		t.Logf("%d bytes in %s", len(rec), took)

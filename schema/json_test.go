@@ -125,7 +125,7 @@ func TestJSONLossy_LargePayloads(t *testing.T) {
 		if n := one[int](t, pool, "select length(pgexec.json_lossy($1)::text)", doc); n < len(doc)/10 {
 			t.Errorf("%s: only %d characters are shown", name, n)
 		}
-		if took := time.Since(start); took > 20*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s: took %s", name, took)
 		}
 	}

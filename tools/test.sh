@@ -2,7 +2,9 @@
 # Runs `go test` with the given arguments, for ./... in integration/ as well, on a
 # PostgreSQL server of this run alone, which ends with it. After a failure
 # the server stays for ten minutes with the databases of the failed tests,
-# unless CI=true.
+# unless CI=true. A signal ends all of it and leaves nothing behind; without bash
+# it first waits for the tests.
+[ -n "${BASH_VERSION:-}" ] || ! command -v bash >/dev/null || exec bash "$0" "$@"
 set -u
 cd "$(dirname "$0")/.."
 
@@ -25,34 +27,49 @@ case " $* " in
 esac
 
 PGEXEC_TEST_STATE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/pgexec-make.XXXXXX") || exit 1
-export PGEXEC_TEST_STATE_DIR
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/pgexec-tmp.XXXXXX") && chmod 1777 "$TMPDIR" || exit 1 # servers of root run as another user
+export PGEXEC_TEST_STATE_DIR TMPDIR
 
-# Asks the server's keeper to end it as soon as no test uses it, and waits.
-stop_server() {
+# In bash each command is a process group, which a signal to this script ends.
+group=
+if [ -n "${BASH_VERSION:-}" ]; then
+	set -m
+	run() { "$@" & group=$!; wait "$group"; }
+else
+	run() { "$@"; }
+fi
+
+# Asks the server's keeper to end it as soon as no test uses it, and waits; servers
+# that tests had for themselves end with these.
+stop_servers() {
 	for file in "$PGEXEC_TEST_STATE_DIR"/*/server.json; do
 		pid=$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$file" 2>/dev/null)
-		[ -n "$pid" ] || continue
-		kill -TERM "$pid" 2>/dev/null
-		tries=0
-		while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 100 ]; do
-			tries=$((tries + 1))
-			sleep 0.1
-		done
+		[ -n "$pid" ] && kill -TERM "$pid" 2>/dev/null
 	done
-	rm -rf "$PGEXEC_TEST_STATE_DIR"
+	tries=0
+	while ls -d "$TMPDIR"/pgexec-pg-* "$TMPDIR"/*/pgexec-pg-* >/dev/null 2>&1 && [ "$tries" -lt 200 ]; do
+		tries=$((tries + 1))
+		sleep 0.1
+	done
+	rm -rf "$PGEXEC_TEST_STATE_DIR" "$TMPDIR"
 }
-trap 'stop_server; trap - INT; kill -INT $$' INT
-trap 'stop_server; exit 143' TERM HUP
+stop() {
+	trap '' INT TERM HUP
+	[ -z "$group" ] || { kill -INT -- "-$group"; wait "$group"; } 2>/dev/null
+	stop_servers
+}
+trap 'stop; trap - INT; kill -INT $$' INT
+trap 'stop; exit 143' TERM HUP
 
 status=0
-go test -timeout=20m "$@" || status=1
+run go test -timeout=20m "$@" || status=1
 case " $* " in
-*" ./... "*) (cd integration && go test -timeout=20m -parallel=4 "$@") || status=1 ;; # most of them wait
+*" ./... "*) run go -C integration test -timeout=20m -parallel=4 "$@" || status=1 ;; # most of them wait
 esac
 
 if [ "$status" -ne 0 ] && [ "${CI:-}" != true ] && ls "$PGEXEC_TEST_STATE_DIR"/*/kept >/dev/null 2>&1; then
 	echo "The server of this run stays for ten minutes, for a look at the databases of the failed tests." >&2
 else
-	stop_server
+	stop_servers
 fi
 exit "$status"
