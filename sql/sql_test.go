@@ -178,3 +178,24 @@ func checkSource(t *testing.T, root fs.FS, path string) {
 		return true
 	})
 }
+
+// What the client reads of a run is the same whichever statement finds it. The list stands in each of the three: a
+// statement that finds runs in all three ways would be planned for none of them.
+func TestStatements_OfRunsReadTheSameColumns(t *testing.T) {
+	t.Parallel()
+	texts := statements(t)
+	columns := func(name, from string) string {
+		_, list, found := strings.Cut(texts[name], "\nselect ")
+		list, _, ends := strings.Cut(list, "\nfrom "+from)
+		if !found || !ends {
+			t.Fatalf("%s has no list of columns before %q", name, from)
+		}
+		return list
+	}
+	want := columns("client_get.sql", "pgexec.runs")
+	for name, from := range map[string]string{"client_list.sql": "pgexec.runs", "client_descendants.sql": "below\njoin"} {
+		if got := columns(name, from); got != want {
+			t.Errorf("%s reads\n%s\nclient_get.sql\n%s", name, got, want)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 )
 
@@ -40,46 +39,40 @@ type Ticket struct {
 	began   time.Time
 }
 
-// entry is what this replica has of one limit, and who waits for it here. Every
-// slot in slots is a row of this replica's, as far as it knows.
+// entry is what this replica has of one limit, and who waits for it here.
 type entry struct {
 	id    ID
 	limit Limit
 	// cap bounds the slots that this replica has use for; 0 for no bound.
-	cap     int
-	slots   map[int32]bool // true: a node uses it
-	free    []int32        // those that none uses
-	giving  []int32        // no longer in slots, not given back yet
+	cap int
+	holding
 	tokens  int
 	waiting ticketHeap
 	unused  int // nodes that may start and have not
 	started int // since the last turn
-
-	heldSince time.Time     // since when there are slots
-	window    time.Time     // when the time began for which peak counts
-	peak      int           // the most slots in use since then
-	keep      int           // the most in use in the time before that
-	use       time.Duration // how long a node has its slot, about
-	confirmed time.Time     // when the last turn that confirmed the slots began
-	hungry    bool          // others starve
-	share     int           // what this replica may keep then
-	excess    int           // what the fleet is to give back
-	queued    bool          // parked runs wait for the limit
-	noted     bool          // the database knows that nodes wait here
-	unsure    bool          // a turn failed: it may have taken slots
+	fleet
+	noted  bool // the database knows that nodes wait here
+	unsure bool // a turn failed: it may have taken slots
 	// paidAt is when the rate lets the next node start; notBefore, when tokens are bought next.
 	paidAt    time.Time
 	notBefore time.Time
 }
 
+// fleet is what the last turn has found of all others that use the limit.
+type fleet struct {
+	hungry bool // others starve
+	share  int  // what this replica may keep then
+	excess int  // what the fleet is to give back
+	queued bool // parked runs wait for the limit
+}
+
 // settle gives up the slots that must be, and starts the nodes that may.
 func (e *entry) settle(now time.Time) (granted []*Ticket) {
-	if now.Sub(e.window) >= idleAfter {
-		e.window, e.keep, e.peak = now, e.peak, len(e.slots)-len(e.free)
-	}
+	e.look(now)
 	for i := len(e.free) - 1; i >= 0; i-- {
 		if e.surplus(e.free[i], now) {
 			e.giveUp(i)
+			e.excess--
 		}
 	}
 	for len(e.waiting) > 0 {
@@ -93,7 +86,7 @@ func (e *entry) settle(now time.Time) (granted []*Ticket) {
 		granted = append(granted, k)
 		e.started++
 	}
-	e.peak = max(e.peak, len(e.slots)-len(e.free))
+	e.look(now)
 	return granted
 }
 
@@ -103,18 +96,10 @@ func (e *entry) surplus(slot int32, now time.Time) bool {
 	case int(slot) > e.limit.MaxInFlight, e.excess > 0:
 		return true
 	case len(e.waiting) == 0:
-		return e.hungry || len(e.slots) > max(e.keep, e.peak)
+		return e.hungry || len(e.slots) > e.needed()
 	default:
 		return e.hungry && len(e.slots) > e.share && now.Sub(e.heldSince) >= tenure
 	}
-}
-
-func (e *entry) giveUp(i int) {
-	slot := e.free[i]
-	e.free = slices.Delete(e.free, i, i+1)
-	delete(e.slots, slot)
-	e.excess--
-	e.giving = append(e.giving, slot)
 }
 
 // take takes what one node needs, if it is here.
@@ -123,29 +108,14 @@ func (e *entry) take(now time.Time) (slot int32, ok bool) {
 		return 0, false
 	}
 	if e.limit.slotted() {
-		if len(e.free) == 0 || now.Sub(e.confirmed) > trust {
+		if slot, ok = e.holding.take(now); !ok {
 			return 0, false
 		}
-		slot = e.free[len(e.free)-1]
-		e.free = e.free[:len(e.free)-1]
-		e.slots[slot] = true
 	}
 	if e.limit.rated() {
 		e.tokens--
 	}
 	return slot, true
-}
-
-// release takes a slot back from its node, which has had it for so long.
-func (e *entry) release(slot int32, used time.Duration) {
-	if e.use == 0 {
-		e.use = used
-	}
-	e.use += (used - e.use) / 4
-	if e.slots[slot] {
-		e.slots[slot] = false
-		e.free = append(e.free, slot)
-	}
 }
 
 // wants returns how many more slots the waiting nodes need.
@@ -155,7 +125,7 @@ func (e *entry) wants() int {
 	}
 	use := len(e.waiting)
 	if e.cap > 0 {
-		use = min(use, e.cap-(len(e.slots)-len(e.free)))
+		use = min(use, e.cap-e.inUse())
 	}
 	return max(use-len(e.free), 0)
 }
@@ -182,25 +152,6 @@ func (e *entry) ahead() int {
 		n += min(len(e.slots)*int(wakeAhead/max(e.use, time.Millisecond)), maxAhead)
 	}
 	return n
-}
-
-// reconcile takes the database's word for which slots are this replica's.
-func (e *entry) reconcile(rows []int32, now time.Time) {
-	if len(e.slots) == 0 && len(rows) > 0 {
-		e.heldSince = now
-	}
-	for slot := range e.slots {
-		if !slices.Contains(rows, slot) {
-			delete(e.slots, slot)
-			e.free = slices.DeleteFunc(e.free, func(s int32) bool { return s == slot })
-		}
-	}
-	for _, slot := range rows {
-		if _, known := e.slots[slot]; !known && !slices.Contains(e.giving, slot) {
-			e.slots[slot] = false
-			e.free = append(e.free, slot)
-		}
-	}
 }
 
 // over reports that nothing is left to do or to know.

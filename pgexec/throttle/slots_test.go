@@ -97,7 +97,7 @@ func TestThrottle_BurialFreesSlots(t *testing.T) {
 // that was frozen, and buried meanwhile, starts nothing when it wakes.
 func TestThrottle_NoSlotIsUsedUnconfirmed(t *testing.T) {
 	now := time.Now()
-	e := &entry{limit: Limit{MaxInFlight: 2}, slots: map[int32]bool{1: false}, free: []int32{1}, window: now, keep: 1}
+	e := &entry{limit: Limit{MaxInFlight: 2}, holding: holding{slots: map[int32]bool{1: false}, free: []int32{1}, window: now, keep: 1}}
 	e.confirmed = now.Add(-2 * trust)
 	if _, ok := e.take(now); ok {
 		t.Error("a slot is used that was confirmed long ago")

@@ -91,7 +91,7 @@ func (t *Throttle) Ask(id ID, since time.Time, granted func()) *Ticket {
 	t.mu.Lock()
 	e := t.entries[id]
 	if e == nil {
-		e = &entry{id: id, limit: t.limitOf(id.Kind), cap: t.cfg.CapFunc(id.Kind), slots: make(map[int32]bool)}
+		e = &entry{id: id, limit: t.limitOf(id.Kind), cap: t.cfg.CapFunc(id.Kind), holding: holding{slots: make(map[int32]bool)}}
 		t.entries[id] = e
 	}
 	t.asked++

@@ -102,8 +102,7 @@ func (e *entry) answered(began time.Time, wanted int, row turnRow) []*Ticket {
 	had := len(e.slots)
 	e.reconcile(row.Slots, began)
 	e.confirmed, e.unsure = began, false
-	e.hungry, e.share, e.excess = row.Hungry, int(row.Share), int(row.Excess)
-	e.queued = row.Queued
+	e.fleet = fleet{hungry: row.Hungry, share: int(row.Share), excess: int(row.Excess), queued: row.Queued}
 	e.noted = wanted > max(len(e.slots)-had, 0)
 	e.paidAt, e.notBefore = time.Time{}, time.Time{}
 	if e.limit.rated() {

@@ -139,21 +139,27 @@ func (a arguments) json(c *conversation) (string, error) {
 	if a.node == nil {
 		return "{}", nil
 	}
-	var out bytes.Buffer
-	if err := writeJSON(&out, a.node, c); err != nil {
+	w := jsonWriter{conversation: c}
+	if err := w.write(a.node); err != nil {
 		return "", err
 	}
-	return out.String(), nil
+	return w.out.String(), nil
 }
 
-func writeJSON(out *bytes.Buffer, n *yaml.Node, c *conversation) error {
+// jsonWriter writes YAML as JSON, its texts rendered for a conversation.
+type jsonWriter struct {
+	conversation *conversation
+	out          bytes.Buffer
+}
+
+func (w *jsonWriter) write(n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return writeList(out, n, c, "{}", func(i int) string { return ",:"[i%2 : i%2+1] })
+		return w.list(n, "{}", ",:")
 	case yaml.SequenceNode:
-		return writeList(out, n, c, "[]", func(int) string { return "," })
+		return w.list(n, "[]", ",,")
 	case yaml.AliasNode:
-		return writeJSON(out, n.Alias, c)
+		return w.write(n.Alias)
 	}
 	var v any
 	switch n.ShortTag() {
@@ -164,7 +170,7 @@ func writeJSON(out *bytes.Buffer, n *yaml.Node, c *conversation) error {
 	case "!!merge":
 		return fmt.Errorf("line %d: args cannot merge mappings", n.Line)
 	default: // text, and what YAML would make a time
-		text, err := c.render(n.Value)
+		text, err := w.conversation.render(n.Value)
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n.Line, err)
 		}
@@ -174,16 +180,16 @@ func writeJSON(out *bytes.Buffer, n *yaml.Node, c *conversation) error {
 	if err != nil {
 		return fmt.Errorf("line %d: %w", n.Line, err)
 	}
-	out.Write(raw)
+	w.out.Write(raw)
 	return nil
 }
 
-// writeList writes the parts of a mapping or sequence between its brackets.
-func writeList(out *bytes.Buffer, n *yaml.Node, c *conversation, brackets string, separatorFunc func(int) string) error {
-	out.WriteByte(brackets[0])
+// list writes the parts of a mapping or sequence between its brackets, the two separators taking turns.
+func (w *jsonWriter) list(n *yaml.Node, brackets, separators string) error {
+	w.out.WriteByte(brackets[0])
 	for i, part := range n.Content {
 		if i > 0 {
-			out.WriteString(separatorFunc(i))
+			w.out.WriteByte(separators[i%2])
 		}
 		if n.Kind == yaml.MappingNode && i%2 == 0 && part.ShortTag() != "!!merge" {
 			key := yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: part.Value, Line: part.Line}
@@ -192,11 +198,11 @@ func writeList(out *bytes.Buffer, n *yaml.Node, c *conversation, brackets string
 			}
 			part = &key
 		}
-		if err := writeJSON(out, part, c); err != nil {
+		if err := w.write(part); err != nil {
 			return err
 		}
 	}
-	out.WriteByte(brackets[1])
+	w.out.WriteByte(brackets[1])
 	return nil
 }
 
