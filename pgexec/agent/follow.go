@@ -5,7 +5,6 @@ import (
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/llm"
-	"github.com/pgexec/runtime/pgexec/agent/tool"
 )
 
 // follow spawns what comes after a turn. Everything that belongs to the loop
@@ -86,7 +85,7 @@ func (t *turn) spawnCalls(out *turnOutput, answer *llm.Turn) []pgexec.NodeRef {
 			out.hold(answer, i, limit)
 			break
 		}
-		if ref, ok := tool.Spawn(t.n, t.tools, t.number, i+1, call); ok {
+		if ref, ok := t.callsOf(t.number).Spawn(i+1, call); ok {
 			refs = append(refs, ref)
 		}
 	}

@@ -148,6 +148,10 @@ func (s *scene) readCalls(ctx context.Context, p *past, settled bool) (err error
 	return nil
 }
 
+func (s *scene) callsOf(turn int) *tool.Calls {
+	return &tool.Calls{Node: s.n, Specs: s.tools, Turn: turn, Ancestors: s.nodes}
+}
+
 // result is what call k, from 1, of a turn gave.
 func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call, settled bool) (llm.Message, error) {
 	key := callKey{s.n.RunID(), turn, k}
@@ -157,7 +161,7 @@ func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call, settled
 	if m, ok := s.results.get(key); ok {
 		return m, nil
 	}
-	m, err := tool.Result(ctx, s.n, s.tools, s.nodes, turn, k, *call)
+	m, err := s.callsOf(turn).Result(ctx, k, *call)
 	if err == nil && settled && !m.IsError {
 		s.results.put(key, m)
 	}
@@ -166,7 +170,7 @@ func (s *scene) result(ctx context.Context, turn, k int, call *llm.Call, settled
 
 // formerResult is the result of a call of a run that ended, maybe before the call did.
 func (s *scene) formerResult(ctx context.Context, turn, k int, call *llm.Call) (llm.Message, error) {
-	m, err := tool.Result(ctx, s.n, s.tools, s.nodes, turn, k, *call)
+	m, err := s.callsOf(turn).Result(ctx, k, *call)
 	if err != nil && s.nodes[callID(turn, k)] == nil {
 		return notRun(call, "the run ended before"), nil
 	}

@@ -10,23 +10,23 @@ import (
 	"github.com/pgexec/runtime/pgexec/agent/llm"
 )
 
-// Result is what the model sees of a call, the kth (from 1) of a turn. There is one for
+// Result is what the model sees of a call, the kth (from 1) of the turn. There is one for
 // every call (C46): of one that could not be made, was rejected, or failed it says so.
 // An error is not about the call but about reading the log, or a mistake of the caller.
-func Result(ctx context.Context, n *pgexec.Node, specs []Spec, ancestors map[pgexec.NodeID]*pgexec.Ancestor, turn, k int, call llm.Call) (llm.Message, error) {
-	node, err := last(ancestors, turn, k)
+func (c *Calls) Result(ctx context.Context, k int, call llm.Call) (llm.Message, error) {
+	node, err := last(c.Ancestors, c.Turn, k)
 	if err != nil {
 		return llm.Message{}, err
 	}
-	spec := find(specs, call.Name)
+	spec := find(c.Specs, call.Name)
 	if node == nil || spec == nil {
-		words := refusal(specs, &call)
+		words := refusal(c.Specs, &call)
 		if words == "" {
-			return llm.Message{}, pgexec.Permanent(fmt.Errorf("there is no node %s", callID(turn, k)))
+			return llm.Message{}, pgexec.Permanent(fmt.Errorf("there is no node %s", callID(c.Turn, k)))
 		}
 		return failure(&call, words, nil), nil
 	}
-	approval := ancestors[approvalID(turn, k)]
+	approval := c.Ancestors[approvalID(c.Turn, k)]
 	switch node.Status() {
 	case pgexec.StatusSkipped:
 		return failure(&call, notApproved(approval), spec), nil
@@ -37,7 +37,7 @@ func Result(ctx context.Context, n *pgexec.Node, specs []Spec, ancestors map[pge
 	if err != nil {
 		return llm.Message{}, err
 	}
-	s := &shown{n: n, node: node.ID(), left: maxOutput(spec)}
+	s := &shown{n: c.Node, node: node.ID(), left: maxOutput(spec)}
 	if err := s.edited(approval, &call); err != nil {
 		return llm.Message{}, err
 	}
@@ -50,7 +50,7 @@ func Result(ctx context.Context, n *pgexec.Node, specs []Spec, ancestors map[pge
 
 // Open returns the nodes that calls of a turn still wait for, of k calls: those in
 // which an MCP server's request for input is answered and the call goes on. A turn
-// that comes after them sees results; before, [Result] says that there is none.
+// that comes after them sees results; before, [Calls.Result] says that there is none.
 func Open(ancestors map[pgexec.NodeID]*pgexec.Ancestor, turn, calls int) ([]pgexec.NodeRef, error) {
 	var open []pgexec.NodeRef
 	for k := 1; k <= calls; k++ {

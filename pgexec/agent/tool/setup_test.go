@@ -89,8 +89,9 @@ func specsOf(n *pgexec.Node) ([]tool.Spec, error) {
 func (b *bundle) calls(_ context.Context, n *pgexec.Node, calls []llm.Call) (any, error) {
 	specs, err := specsOf(n)
 	after := []pgexec.NodeRef{n.Ref()}
+	made := tool.Calls{Node: n, Specs: specs, Turn: 1}
 	for i, call := range calls {
-		if ref, ok := tool.Spawn(n, specs, 1, i+1, call); ok {
+		if ref, ok := made.Spawn(i+1, call); ok {
 			after = append(after, ref)
 		}
 	}
@@ -120,8 +121,9 @@ func (b *bundle) see(ctx context.Context, n *pgexec.Node, calls []llm.Call) ([]s
 		n.Spawn("see", calls, &pgexec.SpawnOpts{After: append(open, n.Ref()), Join: pgexec.AllDone})
 	}
 	var out []seen
+	made := tool.Calls{Node: n, Specs: specs, Turn: 1, Ancestors: nodes}
 	for i, call := range calls {
-		m, err := tool.Result(ctx, n, specs, nodes, 1, i+1, call)
+		m, err := made.Result(ctx, i+1, call)
 		if err != nil {
 			return nil, err
 		}

@@ -37,23 +37,34 @@ type About struct {
 	Requests json.RawMessage `json:"requests,omitempty"`
 }
 
-// Spawn makes a node of a call, the kth (from 1) of a turn, and returns it. A call that
-// cannot be made gets none; what the model sees of it is [Result] all the same.
-func Spawn(n *pgexec.Node, specs []Spec, turn, k int, call llm.Call) (pgexec.NodeRef, bool) {
-	if refusal(specs, &call) != "" {
+// Calls are the calls of one turn of a run.
+type Calls struct {
+	// Node is what spawns them, or looks at what came of them.
+	Node *pgexec.Node
+	// Specs are the run's pinned tools.
+	Specs []Spec
+	Turn  int
+	// Ancestors are those of Node; read by Result only.
+	Ancestors map[pgexec.NodeID]*pgexec.Ancestor
+}
+
+// Spawn makes a node of a call, the kth (from 1) of the turn, and returns it. A call that
+// cannot be made gets none; what the model sees of it is [Calls.Result] all the same.
+func (c *Calls) Spawn(k int, call llm.Call) (pgexec.NodeRef, bool) {
+	if refusal(c.Specs, &call) != "" {
 		return pgexec.NodeRef{}, false
 	}
-	spec := find(specs, call.Name)
+	spec := find(c.Specs, call.Name)
 	if !spec.Approval {
 		kind, input := spec.node(call.Args)
-		return n.Spawn(kind, input, spec.options(callID(turn, k))), true
+		return c.Node.Spawn(kind, input, spec.options(callID(c.Turn, k))), true
 	}
-	approval := n.Spawn(pgexec.KindApproval, pgexec.ApprovalInput{About: About{Tool: spec.Name}, Args: call.Args},
-		&pgexec.SpawnOpts{ID: approvalID(turn, k)})
-	kind, input := spec.approvedNode(approvalID(turn, k))
-	opts := spec.options(callID(turn, k))
+	approval := c.Node.Spawn(pgexec.KindApproval, pgexec.ApprovalInput{About: About{Tool: spec.Name}, Args: call.Args},
+		&pgexec.SpawnOpts{ID: approvalID(c.Turn, k)})
+	kind, input := spec.approvedNode(approvalID(c.Turn, k))
+	opts := spec.options(callID(c.Turn, k))
 	opts.After, opts.InputRefs = []pgexec.NodeRef{approval}, true
-	return n.Spawn(kind, input, opts), true
+	return c.Node.Spawn(kind, input, opts), true
 }
 
 // refusal says to the model why a call cannot be made, "" if it can. It depends on
