@@ -13,7 +13,7 @@ import (
 
 // odd are values that some field takes and another does not.
 var odd = []string{
-	`null`, `true`, `false`, `0`, `1`, `-1`, `1.5`, `300`, `2000000`, `1e300`, `""`, `"x"`, `"30s"`, `"0s"`, `"1h30m5ms"`, `"fail"`, `"POST"`, `"http"`, `"anthropic"`,
+	`null`, `true`, `false`, `0`, `1`, `-1`, `1.5`, `300`, `2000000`, `1e300`, `""`, `"x"`, `"30s"`, `"0s"`, `"11m"`, `"660s"`, `"a\nb"`, `"https://h/?k=v"`, `"https://h#f"`, `{"stream": 1}`, `{"tools": 5}`, `{"X-A": "b\nc"}`, `"1h30m5ms"`, `"fail"`, `"POST"`, `"http"`, `"anthropic"`,
 	`"a b"`, `"/run/x"`, `"http://h"`, `"https://h/{city}"`, `"https://u:p@h"`, `"h:80"`, `"` + strings.Repeat("é", 257) + `"`, `[]`, `[5]`, `["day"]`, `[{}]`,
 	`{}`, `{"zz": 1}`, `{"type": "object"}`, `{"type": "array"}`, `{"properties": []}`, `{"env": "A"}`, `{"file": "/b"}`, `{"env": "A", "file": "/b"}`, `{"env": "A", "prefix": 5}`,
 	`{"X-A": "b"}`, `{"Authorization": "b"}`, `{"cookie": {"env": "A"}}`, `{"max_tokens": 5}`, `{"window": 5, "keep_turns": 0}`,

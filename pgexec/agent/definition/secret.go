@@ -88,7 +88,7 @@ func (s *Secrets) Headers(headers map[string]Header) (map[string]string, error) 
 			}
 			value = h.Prefix + secret
 		}
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		if strings.ContainsFunc(value, notOfHeader) {
 			return nil, fmt.Errorf("header %s: its value has a line break or another character that no header can have", name)
 		}
 		resolved[name] = value

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/definition"
@@ -45,9 +44,6 @@ var ownKinds = []string{
 	pgexec.KindSleep, pgexec.KindSignal, pgexec.KindApproval, pgexec.KindRun,
 }
 
-// maxTimeout is what nodes of kinds http and sql allow.
-const maxTimeout = 10 * time.Minute
-
 // Pin returns the tools of a definition as a run is to keep them. It asks the
 // MCP servers for theirs, so it takes as long as they do.
 func Pin(ctx context.Context, env *Env, def *definition.Definition) ([]Spec, error) {
@@ -63,8 +59,6 @@ func Pin(ctx context.Context, env *Env, def *definition.Definition) ([]Spec, err
 			continue
 		case t.Type == definition.TypeKind && slices.Contains(ownKinds, t.Kind):
 			return nil, badTool("tool %s: kind %q is one of pgexec's own; a tool of type kind is for kinds of your own program, or use another type", t.Name, t.Kind)
-		case (t.Type == definition.TypeHTTP || t.Type == definition.TypeSQL) && time.Duration(t.Timeout) > maxTimeout:
-			return nil, badTool("tool %s: timeout is %s, of tools of type %s it is %s at most", t.Name, time.Duration(t.Timeout), t.Type, maxTimeout)
 		case t.Type == definition.TypeSQL && env.SQLRole == "":
 			return nil, noSQLRole(t.Name)
 		}
