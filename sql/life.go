@@ -6,6 +6,12 @@ import _ "embed"
 var (
 	//go:embed life_inbox.sql
 	LifeInbox string
+	//go:embed life_input.sql
+	LifeInput string
+	//go:embed life_signal_payload.sql
+	LifeSignalPayload string
+	//go:embed life_task_output.sql
+	LifeTaskOutput string
 	//go:embed life_park.sql
 	LifePark string
 	//go:embed life_child.sql

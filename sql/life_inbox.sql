@@ -1,4 +1,4 @@
--- All that has reached run $1 from outside, with the version that a parking statement names, as of one snapshot (G4): one row, and more when there are several signals that are not consumed yet, in the order they were sent, and ends of the child runs of nodes $3. Marks the signals $2, which the log has consumed, on the way; no lock is waited for.
+-- All that has reached run $1 from outside, with the version that a parking statement names, as of one snapshot (G4): one row, and more when there are several signals that are not consumed yet, in the order they were sent, and ends of the child runs of nodes $3. A payload that is not small is null: it is read by itself. Marks the signals $2, which the log has consumed, on the way; no lock is waited for.
 with marked as (
   update pgexec.signals s
   set consumed_at = clock_timestamp()
@@ -7,7 +7,7 @@ with marked as (
     where c.run_id = $1::uuid and c.signal_id = any ($2::bigint[]) and c.consumed_at is null
     for update skip locked)
 ), found as (
-  select s.signal_id, s.node_id, s.name as what, s.payload::text as payload,
+  select s.signal_id, s.node_id, s.name as what, pgexec.small_text(s.payload) as payload,
     null::uuid as child, null::text as error, null::bytea as record,
     0::bigint as input_tokens, 0::bigint as output_tokens, 0::numeric as cost_usd, 0::bigint as unpriced, 0::bigint as nodes
   from pgexec.signals s
@@ -20,11 +20,11 @@ with marked as (
   where c.parent_run_id = $1::uuid and c.parent_node_id = any ($3::text[])
     and c.status in ('succeeded', 'failed', 'cancelled')
 )
-select r.inbox, coalesce(r.wanted, ''), coalesce(r.wanted_reason, ''),
+select r.inbox, coalesce(r.wanted, ''), left(coalesce(r.wanted_reason, ''), 20000),
   coalesce(r.max_tokens, 0), pgexec.nano_usd(r.max_cost_usd), coalesce(r.max_nodes, 0)::bigint, coalesce(r.max_wall_ms, 0),
   case when r.deadline is null then 0 else greatest(least(extract(epoch from r.deadline) * 1000000, 253402128000000000), 1) end::bigint, coalesce(r.max_parallel, 0), r.soft_limit::float8,
   f.signal_id, coalesce(f.node_id, ''), coalesce(f.what, ''), f.payload,
-  f.child, coalesce(f.error, ''), f.record,
+  f.child, left(coalesce(f.error, ''), 20000), f.record,
   coalesce(f.input_tokens, 0), coalesce(f.output_tokens, 0), pgexec.nano_usd(f.cost_usd), coalesce(f.unpriced, 0), coalesce(f.nodes, 0)
 from pgexec.runs r
 left join found f on true

@@ -1,4 +1,4 @@
--- The tasks of run $1 that have ended, at most $3 of them, the earliest first. Removes the tasks $2, which the log has recorded, on the way; no lock is waited for.
+-- The tasks of run $1 that have ended, at most $3 of them, the earliest first. An output that is not small is null: it is read by itself. Removes the tasks $2, which the log has recorded, on the way; no lock is waited for.
 with recorded as (
   delete from pgexec.tasks t
   where t.task_id in (
@@ -6,8 +6,8 @@ with recorded as (
     where e.run_id = $1::uuid and e.task_id = any ($2::bigint[]) and e.state in ('succeeded', 'failed')
     for update skip locked)
 )
-select t.task_id, t.node_id, t.attempt, t.state = 'succeeded' as succeeded, coalesce(t.output::text, '') as output,
-  coalesce(t.error, ''), coalesce(t.error_code, ''), t.permanent,
+select t.task_id, t.node_id, t.attempt, t.state = 'succeeded' as succeeded, pgexec.small_text(t.output) as output,
+  left(coalesce(t.error, ''), 20000), coalesce(t.error_code, ''), t.permanent,
   case when t.retry_after > '0' then (extract(epoch from least(t.retry_after, interval '1 year')) * 1000000)::bigint else 0 end as retry_after_us,
   coalesce(t.taken_at, t.ended_at), t.ended_at
 from pgexec.tasks t

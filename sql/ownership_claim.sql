@@ -68,7 +68,7 @@ with want as materialized (
   where j.id = u.id
 )
 select w.run_id, w.run_id not in (select run_id from settled) as busy,
-  c.epoch, l.seq, c.kind, c.input::text as input, c.priority, c.created_at,
+  c.epoch, l.seq, c.kind, pgexec.small_text(c.input) as input, c.input is not null as has_input, c.priority, c.created_at,
   coalesce(c.inbox, 0) as inbox, coalesce(c.depth, 0) as depth, c.parent_run_id,
   coalesce(c.max_tokens, 0), pgexec.nano_usd(c.max_cost_usd), coalesce(c.max_nodes, 0)::bigint, coalesce(c.max_wall_ms, 0),
   case when c.deadline is null then 0 else greatest(least(extract(epoch from c.deadline) * 1000000, 253402128000000000), 1) end::bigint, coalesce(c.max_parallel, 0), coalesce(c.soft_limit, 0)::float8

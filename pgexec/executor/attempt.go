@@ -101,7 +101,7 @@ func (r *Run) call(ctx context.Context, kind *Kind, n *graph.Node, budget Budget
 		}
 		failure = &Failure{Err: errors.New("the handler ended its goroutine"), Code: "panic"}
 	}()
-	read := func(p *pb.Payload) ([]byte, error) { return r.x.read(ctx, p) }
+	read := func(p *pb.Payload) ([]byte, error) { return r.read(ctx, p) }
 	input, err := resolveInput(n, read)
 	if err != nil {
 		failure, returned = asFailure(ctx, err), true

@@ -58,6 +58,10 @@ func (r *Run) startChild(w *wait, input []byte) {
 		r.failWait(w, &Failure{Err: err, Code: "bad_input"})
 		return
 	}
+	if err := checkSize("child run", in.Input); err != nil {
+		r.failWait(w, asFailure(r.ctx, err))
+		return
+	}
 	// At a limit none is started; one that is started already is in flight and waited for.
 	onlyFind := r.limitReached() != ""
 	if !onlyFind {
@@ -78,6 +82,15 @@ func (r *Run) startChild(w *wait, input []byte) {
 	r.inBackgroundFor(timeFor(len(in.Input)), func(ctx context.Context) event {
 		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
 	})
+}
+
+// checkSize refuses an input that is longer than the database takes.
+func checkSize(of string, input []byte) error {
+	if len(input) <= wake.MaxJSONBytes {
+		return nil
+	}
+	err := fmt.Errorf("the input of the %s has %d bytes, the limit is %d: give it a value that stands for a blob", of, len(input), wake.MaxJSONBytes)
+	return &Failure{Err: err, Code: "input_too_large", Permanent: true}
 }
 
 // timeFor bounds a statement with an input of that size: a large one takes the database its time, of which a second

@@ -75,7 +75,7 @@ func (r *Run) hold(n *graph.Node) {
 		return
 	}
 	r.inBackground(func(ctx context.Context) event {
-		err := p.readKey(limit.KeyPointer, func(in *pb.Payload) ([]byte, error) { return r.x.read(ctx, in) })
+		err := p.readKey(limit.KeyPointer, func(in *pb.Payload) ([]byte, error) { return r.read(ctx, in) })
 		return event{keyed: p, err: err}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -24,10 +25,17 @@ const (
 	mediaTypeJSON = "application/json"
 )
 
-// read returns the JSON of an input or output, from the log or from a blob; nil of none.
-func (x *Executor) read(ctx context.Context, p *pb.Payload) ([]byte, error) {
-	if ref := p.GetBlob(); ref != nil {
-		return x.Blobs.Get(ctx, ref)
+// inputApart stands for the input of a run that is not small: it stays in the run's row, and is read from there each time it is
+// needed. It is in no record, as the inputs of runs are not.
+var inputApart = &pb.Payload{Value: &pb.Payload_Blob{Blob: &pb.Blob{}}}
+
+// read returns the JSON of an input or output, from the log, from a blob or from the run's row; nil of none.
+func (r *Run) read(ctx context.Context, p *pb.Payload) ([]byte, error) {
+	switch ref := p.GetBlob(); {
+	case p == inputApart:
+		return wake.ReadInput(ctx, r.x.Pool, r.claimed.RunID)
+	case ref != nil:
+		return r.x.Blobs.Get(ctx, ref)
 	}
 	return p.GetJson(), nil
 }
@@ -97,7 +105,7 @@ func (r *Run) insist(patience time.Duration, try func() error) error {
 		var fault *blob.Fault
 		var bad *Failure
 		switch {
-		case err == nil, errors.As(err, &fault), errors.As(err, &bad), refusesData(err), r.ctx.Err() != nil:
+		case err == nil, errors.As(err, &fault), errors.As(err, &bad), refusesData(err), errors.Is(err, wake.ErrGone), errors.Is(err, wake.ErrNoRun), r.ctx.Err() != nil:
 			return err
 		case patience > 0 && time.Since(started) > patience:
 			return err
@@ -148,11 +156,13 @@ func (r *Run) keepResult(res *Result) (err error) {
 	return nil
 }
 
-// moved is a wait's input that was read from a blob, or its end, whose output may be recorded now.
+// moved is a wait's input that was read from a blob, the signal that ends it with its payload, or its end, whose output
+// may be recorded now.
 type moved struct {
-	wait  *wait
-	input []byte
-	end   *pb.Node
+	wait   *wait
+	input  []byte
+	signal *wake.Signal
+	end    *pb.Node
 }
 
 // moveIn reads the input of a wait whose beginning it is.
@@ -160,7 +170,7 @@ func (r *Run) moveIn(w *wait) {
 	r.move(w, func() (*moved, error) {
 		m := &moved{wait: w}
 		err := r.insist(0, func() (err error) {
-			m.input, err = resolveInput(w.node, func(p *pb.Payload) ([]byte, error) { return r.x.read(r.ctx, p) })
+			m.input, err = resolveInput(w.node, func(p *pb.Payload) ([]byte, error) { return r.read(r.ctx, p) })
 			return err
 		})
 		return m, err
@@ -171,6 +181,33 @@ func (r *Run) moveIn(w *wait) {
 func (r *Run) moveOut(w *wait, end *pb.Node, inline int) {
 	r.move(w, func() (_ *moved, err error) {
 		end.Output, err = r.keep(end.Output, inline, 0)
+		return &moved{wait: w, end: end}, err
+	})
+}
+
+// moveSignal reads the payload of the signal that ends a wait.
+func (r *Run) moveSignal(w *wait, s wake.Signal) {
+	r.move(w, func() (*moved, error) {
+		err := r.insist(0, func() (err error) {
+			s.Payload, err = wake.ReadSignal(r.ctx, r.x.Pool, s.ID)
+			return err
+		})
+		return &moved{wait: w, signal: &s}, err
+	})
+}
+
+// moveOutput reads the output of a task that has ended, and keeps it.
+func (r *Run) moveOutput(w *wait, taskID int64) {
+	r.move(w, func() (*moved, error) {
+		end := &pb.Node{}
+		err := r.insist(0, func() error {
+			output, err := wake.ReadTaskOutput(r.ctx, r.x.Pool, taskID)
+			end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: output}}
+			return err
+		})
+		if err == nil {
+			end.Output, err = r.keep(end.Output, r.x.InlineLimit, 0)
+		}
 		return &moved{wait: w, end: end}, err
 	})
 }
@@ -190,6 +227,9 @@ func (r *Run) move(w *wait, f func() (*moved, error)) {
 func (r *Run) movedOver(m *moved, err error) {
 	switch {
 	case r.stop.over() || r.ctx.Err() != nil:
+	case m.signal != nil:
+		m.wait.ending = false
+		r.signalRead(m.wait, *m.signal, err)
 	case m.end == nil && m.wait.task != nil:
 		m.wait.ending = false
 		r.openTask(m.wait, m.input, err)

@@ -114,7 +114,7 @@ func (r *Run) recordResumption(ctx context.Context) (end ending, ok bool) {
 }
 
 func (r *Run) readLog(ctx context.Context) error {
-	r.g = graph.New(r.claimed.Kind, &pb.Payload{Value: &pb.Payload_Json{Json: r.claimed.Input}})
+	r.g = newGraph(r.claimed)
 	return runlog.Read(ctx, r.x.Pool, r.claimed.RunID, 0, func(seq runlog.Seq, rec *pb.Record) error {
 		_, err := r.g.Apply(int64(seq), rec)
 		return err

@@ -60,13 +60,22 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 		x:       x,
 		claimed: claimed,
 		log:     x.Logger.With("run_id", claimed.RunID, "epoch", int64(claimed.Epoch)),
-		g:       graph.New(claimed.Kind, &pb.Payload{Value: &pb.Payload_Json{Json: claimed.Input}}),
+		g:       newGraph(claimed),
 		tail:    x.Writer.Open(claimed.RunID, x.ReplicaID, claimed.Epoch, claimed.Head),
 		mail:    newMailbox[event](),
 		waiting: newWaiting(),
 		flight:  flight{marks: make(map[*graph.Node]*mark)},
 		outside: outside{limits: claimed.Limits, taken: make(map[int64]bool)},
 	}
+}
+
+// newGraph returns the graph of a run without its log.
+func newGraph(claimed ownership.Claimed) *graph.Graph {
+	input := &pb.Payload{Value: &pb.Payload_Json{Json: claimed.Input}}
+	if claimed.InputApart {
+		input = inputApart
+	}
+	return graph.New(claimed.Kind, input)
 }
 
 // Drive executes the run until it is finished, cancelled, paused, parked,

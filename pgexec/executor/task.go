@@ -98,6 +98,9 @@ func (r *Run) beginTask(n *graph.Node, kind *Kind) {
 
 // openTask makes the task of a node with its input, or fails the node if that cannot be had.
 func (r *Run) openTask(w *wait, input []byte, err error) {
+	if err == nil {
+		err = checkSize("task", input)
+	}
 	if err != nil {
 		r.failWait(w, asFailure(r.ctx, err))
 		return
@@ -212,8 +215,12 @@ func (r *Run) matchTasks() {
 // taskEnded appends what a worker says came of its task.
 func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 	w.task.id, w.task.takenUs = t.TaskID, t.TakenAt.UnixMicro()
-	if t.Succeeded {
-		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: []byte(t.Output)}}})
+	switch {
+	case t.Succeeded && t.Output == nil:
+		r.moveOutput(w, t.TaskID)
+		return
+	case t.Succeeded:
+		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: t.Output}}})
 		return
 	}
 	if t.ErrorCode == wake.CodeTaskUndeclared {

@@ -245,18 +245,42 @@ func (r *Run) match(w *wait) bool {
 		if !w.takes(s) || r.g.Consumed(s.ID) || !r.outside.take(s.ID) {
 			continue
 		}
-		if w.asks {
-			r.settleDoubt(w, s)
+		if s.Payload == nil {
+			r.moveSignal(w, s)
 			return true
 		}
-		if w.node.Kind == KindApproval {
-			r.settleApproval(w, s)
-			return true
-		}
-		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
+		r.settle(w, s)
 		return true
 	}
 	return false
+}
+
+// settle ends a wait with a signal.
+func (r *Run) settle(w *wait, s wake.Signal) {
+	switch {
+	case w.asks:
+		r.settleDoubt(w, s)
+	case w.node.Kind == KindApproval:
+		r.settleApproval(w, s)
+	default:
+		r.endWait(w, &pb.Node{SignalId: s.ID, Output: &pb.Payload{Value: &pb.Payload_Json{Json: s.Payload}}})
+	}
+}
+
+// signalRead ends a wait with a signal whose payload was read, or never can be, and goes on waiting if somebody has deleted it.
+func (r *Run) signalRead(w *wait, s wake.Signal, err error) {
+	switch {
+	case err == nil:
+		r.settle(w, s)
+	case !errors.Is(err, wake.ErrGone):
+		r.failWaitAs(w, &pb.Node{SignalId: s.ID}, asFailure(r.ctx, err))
+	default:
+		r.log.Warn("a signal is gone, waiting for another one", "node_id", w.node.ID, "error", err)
+		if w.dueUs != 0 {
+			w.timer = r.after(r.until(w.dueUs), w.node)
+		}
+		r.look()
+	}
 }
 
 // endWait ends a wait well: what it ends with is kept, and then recorded.

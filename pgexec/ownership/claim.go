@@ -33,9 +33,11 @@ type Want struct {
 type Claimed struct {
 	RunID runlog.RunID
 	Kind  string
-	// Input is the run's input as JSON text.
-	Input []byte
-	Epoch runlog.Epoch
+	// Input is the run's input as JSON text. One that is not small is not there, and InputApart says so: read it with
+	// package wake when it is needed.
+	Input      []byte
+	InputApart bool
+	Epoch      runlog.Epoch
 	// Head is the position of our claim record, the last of the log.
 	Head runlog.Seq
 	// Record is our claim record.
@@ -195,6 +197,7 @@ type claimRow struct {
 	Seq       *int64
 	Kind      *string
 	Input     []byte
+	HasInput  bool
 	Priority  *int16
 	CreatedAt *time.Time
 	Inbox     int64
@@ -285,6 +288,7 @@ func (p *proposal) result(rows []claimRow) ClaimResult {
 				RunID:         r.RunID,
 				Kind:          *r.Kind,
 				Input:         r.Input,
+				InputApart:    r.HasInput && r.Input == nil,
 				Epoch:         runlog.Epoch(*r.Epoch),
 				Head:          runlog.Seq(*r.Seq),
 				Record:        record,

@@ -28,7 +28,7 @@ type Signal struct {
 	Name string
 	// NodeID is the waiting node it is meant for; empty for any wait of that name.
 	NodeID string
-	// Payload is JSON text.
+	// Payload is JSON text; nil for one that is not small, which [ReadSignal] reads.
 	Payload []byte
 }
 
@@ -68,7 +68,7 @@ type inboxRow struct {
 	runlog.Limits
 	SignalID     *int64 // 0 for a child, null for neither
 	NodeID, What string // What is a signal's name or a child's status
-	Payload      *string
+	Payload      []byte
 	Child        *runlog.RunID
 	Error        string
 	Record       []byte
@@ -104,7 +104,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 			}
 			in.Children = append(in.Children, end)
 		case r.SignalID != nil:
-			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: []byte(*r.Payload)})
+			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: r.Payload})
 		}
 	}
 	return in, nil

@@ -41,8 +41,9 @@ type TaskEnd struct {
 	NodeID    string
 	Attempt   int
 	Succeeded bool
-	// Output is JSON text, byte for byte as the worker gave it.
-	Output string
+	// Output is JSON text, byte for byte as the worker gave it; nil for one that is not small, which [ReadTaskOutput] reads,
+	// and of a task that failed.
+	Output []byte
 	// Error and ErrorCode say why it failed; ErrorCode is [CodeTaskUnknown] for one
 	// that was to be done at most once, [CodeTaskUndeclared] for one that is no program's outside any more.
 	Error, ErrorCode string

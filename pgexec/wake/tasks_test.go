@@ -87,7 +87,7 @@ func TestStartTasks_OnceForEachAttempt(t *testing.T) {
 	b.exec(`select pgexec.complete($1, 'w', $2)`, taken[1], `{"x": "\u0000" , "y":1e999}`)
 	ends, err := ReadTaskEnds(t.Context(), b.pool, id, nil)
 	if err != nil || len(ends) != 2 || ends[0].Succeeded || ends[0].Error != "no" || ends[0].ErrorCode != "error" || ends[0].RetryAfterUs != 0 ||
-		!ends[1].Succeeded || ends[1].Output != `{"x": "\u0000" , "y":1e999}` || ends[1].TakenAt.IsZero() || ends[1].EndedAt.IsZero() {
+		!ends[1].Succeeded || string(ends[1].Output) != `{"x": "\u0000" , "y":1e999}` || ends[1].TakenAt.IsZero() || ends[1].EndedAt.IsZero() {
 		t.Errorf("ends are %+v, error %v", ends, err)
 	}
 	again := tasksOf(id, "a")
