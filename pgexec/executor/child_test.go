@@ -3,12 +3,25 @@ package executor
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
+
+// An input that no row takes fails its node for good, with its size and the limit: it would be tried again for ever (C22).
+func TestCheckSize_C22(t *testing.T) {
+	if err := checkSize("task", make([]byte, wake.MaxJSONBytes)); err != nil {
+		t.Error(err)
+	}
+	var f *Failure
+	if err := checkSize("task", make([]byte, wake.MaxJSONBytes+1)); !errors.As(err, &f) || !f.Permanent || !strings.Contains(f.Error(), "134217729") {
+		t.Error(err)
+	}
+}
 
 // A run node whose child has ended is recorded once (G1): its end may be seen, by a look that something
 // else caused, before the answer to the child's start comes, and that answer may be an error.

@@ -9,7 +9,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/graph"
 )
 
-// maxGraphNodes bounds one graph, whose specs have to fit in one record.
+// maxGraphNodes bounds one graph, whose specs without their inputs have to fit in one record.
 const maxGraphNodes = 10_000
 
 // graphScope is what the input of a graph is checked against.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -353,4 +354,25 @@ func (b *bundle) checkLog(id runlog.RunID) (claims int) {
 		b.t.Errorf("run %s: %v", id, err)
 	}
 	return claims
+}
+
+// A claim of many runs has a bounded answer, however large their inputs are: what is not small stays where it is (C22).
+func TestClaim_InputThatIsNotSmallStaysInTheTable_C22(t *testing.T) {
+	b := setup(t)
+	wants := b.startMany(4)
+	inputs := []string{`'{"n": 1}'::jsonb`, `to_jsonb(repeat('x', 100000))`, `jsonb_agg('1e100000'::jsonb) from generate_series(1, 20)`, `'null'::jsonb`}
+	for i, input := range inputs {
+		b.exec(`update pgexec.runs set input = (select `+input+`) where run_id = $1`, wants[i].RunID)
+	}
+	s := b.open()
+	res, err := b.claimer(s).Claim(t.Context(), wants)
+	if err != nil || len(res.Claimed) != len(wants) {
+		t.Fatal(res, err)
+	}
+	for _, c := range res.Claimed {
+		i := slices.IndexFunc(wants, func(w ownership.Want) bool { return w.RunID == c.RunID })
+		if want := []string{`{"n": 1}`, "", "", "null"}[i]; string(c.Input) != want || c.InputApart != (want == "") {
+			t.Errorf("run %d: input of %d bytes, apart: %t", i, len(c.Input), c.InputApart)
+		}
+	}
 }
