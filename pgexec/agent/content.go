@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/definition"
@@ -12,7 +13,10 @@ import (
 )
 
 // maxImage bounds, in bytes, an image that a model is sent.
-const maxImage = 20 << 20
+var maxImage = map[string]int64{string(llm.OpenAI): 20 << 20, string(llm.Anthropic): 5 << 20}
+
+// imageTypes are what providers take.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // said makes the content of a message from the payload of a signal. A person may
 // send a text, a list of parts, or either of them as "text" or "content" of an
@@ -59,41 +63,49 @@ func isBlank(content definition.Content) bool {
 	return true
 }
 
-// partsOf makes parts as a model gets them. Bytes of blobs are read with the rights of the node.
-func partsOf(ctx context.Context, n *pgexec.Node, content definition.Content) ([]llm.Part, error) {
+// partsOf makes parts as a model gets them. Bytes of blobs are read with the rights
+// of the node. In the place of an image that the provider would refuse, with the whole
+// conversation and for ever, the model is told of it.
+func (s *scene) partsOf(ctx context.Context, content definition.Content) ([]llm.Part, error) {
 	parts := make([]llm.Part, len(content))
 	for i, p := range content {
 		if p.Image == nil {
 			parts[i] = llm.Part{Text: p.Text}
 			continue
 		}
-		image := &llm.Image{URL: p.Image.URL, MediaType: p.Image.MediaType, Data: p.Image.Data}
-		if p.Image.Blob != nil {
-			var err error
-			if image.MediaType, image.Data, err = readBlob(ctx, n, p.Image.Blob); err != nil {
-				return nil, fmt.Errorf("image: %w", err)
-			}
+		var err error
+		if parts[i], err = s.imageOf(ctx, p.Image); err != nil {
+			return nil, fmt.Errorf("image: %w", err)
 		}
-		parts[i] = llm.Part{Image: image}
 	}
 	return parts, nil
 }
 
-func readBlob(ctx context.Context, n *pgexec.Node, fields json.RawMessage) (mediaType string, data []byte, err error) {
-	var ref pgexec.BlobRef
-	if err := json.Unmarshal(fmt.Appendf(nil, `{"$blob":%s}`, fields), &ref); err != nil {
-		return "", nil, pgexec.Permanent(err)
+func (s *scene) imageOf(ctx context.Context, from *definition.Image) (llm.Part, error) {
+	if from.URL != "" {
+		return llm.Part{Image: &llm.Image{URL: from.URL}}, nil
 	}
-	if ref.Size > maxImage {
-		return "", nil, pgexec.Permanent(fmt.Errorf("blob %s has %d bytes; a model is sent %d at most", ref.URL, ref.Size, maxImage))
+	image, size, blob := &llm.Image{MediaType: from.MediaType, Data: from.Data}, int64(len(from.Data)), pgexec.BlobRef{}
+	if from.Blob != nil {
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"$blob":%s}`, from.Blob), &blob); err != nil {
+			return llm.Part{}, pgexec.Permanent(err)
+		}
+		image.MediaType, size = blob.MediaType, blob.Size
 	}
-	r, err := n.OpenBlob(ctx, ref)
+	most := maxImage[s.def.Provider]
+	if size == 0 || size > most || !slices.Contains(imageTypes, image.MediaType) {
+		return llm.Part{Text: fmt.Sprintf("[an image of type %.100s and %d bytes is not shown: it must be PNG, JPEG, GIF or WebP, of up to %d bytes]", image.MediaType, size, most)}, nil
+	}
+	if from.Blob == nil {
+		return llm.Part{Image: image}, nil
+	}
+	r, err := s.n.OpenBlob(ctx, blob)
 	if err != nil {
-		return "", nil, err
+		return llm.Part{}, err
 	}
 	defer r.Close()
-	data, err = io.ReadAll(r)
-	return ref.MediaType, data, err
+	image.Data, err = io.ReadAll(r)
+	return llm.Part{Image: image}, err
 }
 
 // blobFields is the inside of {"$blob": {…}}.

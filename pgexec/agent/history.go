@@ -141,7 +141,7 @@ func save(ctx context.Context, n *pgexec.Node, m *llm.Message) (*saved, error) {
 func (s *scene) restore(ctx context.Context, list []saved) ([]llm.Message, error) {
 	var messages []llm.Message
 	for _, m := range list {
-		parts, err := partsOf(ctx, s.n, m.Parts)
+		parts, err := s.partsOf(ctx, m.Parts)
 		if err != nil {
 			return nil, err
 		}

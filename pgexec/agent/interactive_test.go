@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -117,5 +119,33 @@ rules: [{reply: {text: "you said {{last_user}}"}}]
 	said := last[len(last)-2].text() + "|" + last[len(last)-1].text()
 	if !strings.HasPrefix(said, "three|") || !strings.Contains(said, "the limit was raised") {
 		t.Errorf("the model was told %q", said)
+	}
+}
+
+// An image that the provider would refuse, in every later turn too, does not end the conversation.
+func TestInteractive_AnImageThatCannotBeShownIsToldOf_C46(t *testing.T) {
+	for provider, most := range map[string]int{"openai": 20 << 20, "anthropic": 5 << 20} {
+		t.Run(provider, func(t *testing.T) {
+			b := setup(t, `rules: [{reply: {text: "you said {{last_user}}"}}]`)
+			b.define("a", object{"provider": provider, "interactive": true})
+			b.replica()
+			large, err := b.client.PutBlob(b.ctx, "image/png", bytes.NewReader(make([]byte, most+1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.start(object{"agent": "a", "messages": []object{{"role": "user", "content": []object{
+				{"text": "look"}, {"image": object{"media_type": "image/bmp", "data": []byte("BM")}}, {"image": large},
+			}}}})
+			b.poll("the answer", func() bool { return len(b.model.Requests()) == 1 })
+			b.requests()
+			for _, want := range []string{
+				"an image of type image/bmp and 2 bytes is not shown",
+				fmt.Sprintf("an image of type image/png and %d bytes is not shown: it must be PNG, JPEG, GIF or WebP, of up to %d bytes", most+1, most),
+			} {
+				if body := b.model.Requests()[0].Body; !strings.Contains(body, want) {
+					t.Errorf("the model is not told %q: %s", want, body)
+				}
+			}
+		})
 	}
 }

@@ -204,7 +204,7 @@ func (s *scene) saidAfter(ctx context.Context, i int) ([]llm.Message, error) {
 			s.ended = true
 			continue
 		}
-		parts, err := partsOf(ctx, s.n, said(payload))
+		parts, err := s.partsOf(ctx, said(payload))
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (s *scene) prompt(ctx context.Context, in *definition.Input) ([]llm.Message
 		if message.Role == llm.RoleAssistant {
 			message.Raw, err = llm.AssistantMessage(llm.Provider(s.def.Provider), plainText(m.Content), nil)
 		} else {
-			message.Parts, err = partsOf(ctx, s.n, m.Content)
+			message.Parts, err = s.partsOf(ctx, m.Content)
 		}
 		if err != nil {
 			return nil, err
