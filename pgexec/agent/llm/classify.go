@@ -124,6 +124,8 @@ var phrases = []struct {
 	kind    Kind
 	pattern *regexp.Regexp
 }{
+	// Some say the same of a minute's quota and of one that is used up; only the former comes back.
+	{RateLimited, regexp.MustCompile(`(retry|try again) in \d`)},
 	{QuotaExceeded, regexp.MustCompile(`credit balance is too low|exceeded your current quota|insufficient (credits|balance)`)},
 	{ContextOverflow, regexp.MustCompile(`prompt is too long|maximum context length|exceeds? (the )?(model's )?(maximum )?context|context (window|size|length) (is |was )?exceeded|input is too long|too many tokens in (the )?prompt`)},
 	{UnknownModel, regexp.MustCompile(`model.{0,100}(does not exist|not found|is not supported)|^model: |unknown model|no such model|not a valid model`)},

@@ -45,6 +45,8 @@ func TestError_IsClassifiedByItsBody(t *testing.T) {
 		{429, openAIError("You exceeded your current quota", "insufficient_quota", `"insufficient_quota"`), llm.QuotaExceeded, true},
 		{429, openAIError("Provider returned error", "", `429`), llm.RateLimited, false},
 		{429, anthropicError("rate_limit_error", "Number of requests"), llm.RateLimited, false},
+		{429, `[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. Please retry in 34.07s.","status":"RESOURCE_EXHAUSTED"}}]`, llm.RateLimited, false},
+		{429, `[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED"}}]`, llm.QuotaExceeded, true},
 		{529, anthropicError("overloaded_error", "Overloaded"), llm.Overloaded, false},
 		{529, "", llm.Overloaded, false},
 		{503, "upstream connect error", llm.Overloaded, false},
