@@ -18,6 +18,8 @@ var (
 	BlobChunkWrite string
 	//go:embed blob_chunk_read.sql
 	BlobChunkRead string
+	//go:embed blob_chunk_size.sql
+	BlobChunkSize string
 	//go:embed blob_chunk_remove.sql
 	BlobChunkRemove string
 	//go:embed blob_collect_refs.sql

@@ -26,6 +26,8 @@ type bucket interface {
 	write(ctx context.Context, key string, r io.Reader) error
 	// read fails with errAbsent, at once or at the first byte, where there is nothing.
 	read(ctx context.Context, key string) (io.ReadCloser, error)
+	// size counts the bytes that are there; it fails with errAbsent where there is nothing.
+	size(ctx context.Context, key string) (int64, error)
 	// remove does nothing where there is nothing.
 	remove(ctx context.Context, key string) error
 	close() error
@@ -121,6 +123,17 @@ func (c *cloud) read(ctx context.Context, key string) (io.ReadCloser, error) {
 	return r, nil
 }
 
+func (c *cloud) size(ctx context.Context, key string) (int64, error) {
+	attrs, err := c.bucket.Attributes(ctx, key)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return 0, errAbsent
+	}
+	if err != nil {
+		return 0, err
+	}
+	return attrs.Size, nil
+}
+
 func (c *cloud) remove(ctx context.Context, key string) error {
 	if err := c.bucket.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return err
@@ -130,6 +143,18 @@ func (c *cloud) remove(ctx context.Context, key string) error {
 
 // minTempAge is how long a file may be written to that has no name yet.
 const minTempAge = time.Hour
+
+// checkWrite says at once that a directory cannot be written to.
+func (c *cloud) checkWrite() error {
+	if c.dir == "" {
+		return nil
+	}
+	file, err := os.CreateTemp(c.dir, "check.*.tmp") // which a sweep removes, should this process end here
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
 
 // sweep removes from a directory what writers that died were in the middle of.
 func (c *cloud) sweep(ctx context.Context, grace time.Duration) error {

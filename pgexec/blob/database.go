@@ -44,6 +44,17 @@ func (d database) read(ctx context.Context, key string) (io.ReadCloser, error) {
 	return &chunks{ctx: ctx, pool: d.pool, url: Database + key}, nil
 }
 
+func (d database) size(ctx context.Context, key string) (int64, error) {
+	var size *int64
+	if err := d.pool.QueryRow(ctx, sql.BlobChunkSize, Database+key).Scan(&size); err != nil {
+		return 0, err
+	}
+	if size == nil {
+		return 0, errAbsent
+	}
+	return *size, nil
+}
+
 func (d database) remove(ctx context.Context, key string) error {
 	for {
 		tag, err := d.pool.Exec(ctx, sql.BlobChunkRemove, Database+key, chunksRemoved)

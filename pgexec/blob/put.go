@@ -20,7 +20,7 @@ import (
 // that the writer had rested for longer than a collector's grace.
 const places = 3
 
-// Put stores a content, unless it is there already, and has a run refer to it (the zero id: none, so that it is kept for
+// Put stores a content, unless it is there already (all of its bytes, as many as it has: what somebody has removed by hand is put back), and has a run refer to it (the zero id: none, so that it is kept for
 // the collector's grace only). Both are durable when it returns, so that a record may refer to it. To repeat
 // it does no harm. The run must exist. An error is a [*Fault] only if the same bytes can never be stored.
 func (s *Store) Put(ctx context.Context, run [16]byte, mediaType string, data []byte) (*pb.Blob, error) {
@@ -51,7 +51,10 @@ func (s *Store) put(ctx context.Context, run [16]byte, mediaType string, c *cont
 		if err != nil {
 			return nil, fmt.Errorf("store blob: %w", err)
 		}
-		if !stored {
+		if stored {
+			stored, err = s.isThere(ctx, at, c.size)
+		}
+		if err == nil && !stored {
 			stored, err = s.write(ctx, at, c)
 		}
 		if err != nil {
@@ -78,6 +81,19 @@ func (s *Store) begin(ctx context.Context, run [16]byte, mediaType string, c *co
 	fresh := urlOf(s.writes, hex.EncodeToString(c.hash[:]), hex.EncodeToString(generation[:]))
 	err = s.pool.QueryRow(ctx, sql.BlobBegin, fresh, s.writes, c.hash[:], c.size, mediaType, referrer).Scan(&at, &stored)
 	return at, stored, err
+}
+
+// isThere reports whether a place that holds a content still does: somebody may have removed it, and these are its bytes.
+func (s *Store) isThere(ctx context.Context, at string, size int64) (bool, error) {
+	b, key, err := s.locate(ctx, at)
+	if err != nil {
+		return false, err
+	}
+	found, err := b.size(ctx, key)
+	if errors.Is(err, errAbsent) {
+		return false, nil
+	}
+	return found == size, err
 }
 
 // write writes the bytes and says so; ok is false if the place was doomed meanwhile, and then nothing is left there.
@@ -166,6 +182,7 @@ func spool(r io.Reader) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	_ = os.Remove(file.Name()) // it goes with the process, where the system allows that; else drop removes it
 	c := &content{file: file}
 	sum := sha256.New()
 	c.size, err = io.Copy(io.MultiWriter(file, sum), io.MultiReader(&head, r))

@@ -110,13 +110,19 @@ func (b *bundle) faulty(cfg Config, ref *pb.Blob, code string) {
 	}
 }
 
-func (b *bundle) collect() Collected {
+// collect makes a whole pass: one that was cancelled a moment ago may still be at work in the server.
+func (b *bundle) collect() (sum Collected) {
 	b.Helper()
-	done, err := b.store.Collect(b.ctx, 0)
-	if err != nil {
-		b.Fatal(err)
+	for {
+		done, err := b.store.Collect(b.ctx, 0)
+		sum = Collected{sum.Refs + done.Refs, sum.Blobs + done.Blobs, sum.Bytes + done.Bytes}
+		if err == nil {
+			return sum
+		}
+		if !errors.Is(err, ErrOtherCollector) {
+			b.Fatal(err)
+		}
 	}
-	return done
 }
 
 // random returns bytes that nothing else has.

@@ -77,11 +77,19 @@ func baseOf(store string) string {
 	return strings.TrimRight(base, "/")
 }
 
-// Check opens every store and says what is wrong with the first that cannot be.
+// Check opens every store and says what is wrong with the first that cannot be, or with a directory that cannot be
+// written to. Whether a server of objects answers is not asked: runs that need none of it go on without.
 func (s *Store) Check(ctx context.Context) error {
 	for _, u := range s.urls {
-		if _, err := s.open(ctx, baseOf(u)); err != nil {
+		b, err := s.open(ctx, baseOf(u))
+		if err != nil {
 			return err
+		}
+		if c, ok := b.(*cloud); ok && baseOf(u) == s.writes {
+			err = c.checkWrite()
+		}
+		if err != nil {
+			return fmt.Errorf("write to blob store %s: %w", baseOf(u), err)
 		}
 	}
 	return nil

@@ -85,6 +85,56 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
+// What somebody has removed from a store, or cut off, is put back where it was by whoever stores the content again: all that
+// refer to it have it again.
+func TestPut_MendsWhatWasRemoved(t *testing.T) {
+	each(t, func(t *testing.T, cfg Config) {
+		b := setup(t, cfg)
+		for what, damage := range map[string]func([]byte) []byte{
+			"gone": func([]byte) []byte { return nil },
+			"cut":  func(d []byte) []byte { return d[:len(d)-1] },
+		} {
+			data := random(1000)
+			ref := b.put(b.run(), data)
+			b.damage(ref, damage)
+			again, err := b.open(cfg).Put(b.ctx, b.run(), "text/plain", data)
+			if err != nil || again.Url != ref.Url {
+				t.Fatalf("%s: stored again at %s, %v; it was at %s", what, again.GetUrl(), err, ref.Url)
+			}
+			b.reads(cfg, ref, data)
+		}
+	})
+}
+
+// A directory that cannot be written to is refused at the start, by name.
+func TestCheck_DirectoryThatCannotBeWrittenTo(t *testing.T) {
+	b := setup(t, Config{})
+	parent := t.TempDir()
+	file := filepath.Join(parent, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(parent, "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	stores := []string{"file://" + file}
+	if os.Geteuid() != 0 { // who may write everywhere
+		stores = append(stores, "file://"+closed)
+	}
+	for _, store := range stores {
+		if err := b.open(Config{Write: store}).Check(b.ctx); err == nil || !strings.Contains(err.Error(), store) {
+			t.Errorf("%s: %v", store, err)
+		}
+		if err := b.open(Config{Write: "file://" + parent, Read: []string{"file://" + closed}}).Check(b.ctx); err != nil {
+			t.Errorf("a directory that is only read: %v", err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(parent, "*.tmp")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestGet_AlteredOrMissingIsAFault(t *testing.T) {
 	each(t, func(t *testing.T, cfg Config) {
 		b := setup(t, cfg)
