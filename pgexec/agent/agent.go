@@ -101,6 +101,7 @@ func (a *Agents) client(def *definition.Definition) (*llm.Client, error) {
 	if cfg.Headers, err = a.secrets.Headers(def.Headers); err != nil {
 		return nil, tool.Lacking(err, tool.CodeSecret)
 	}
+	cfg.Secrets = definition.SecretsIn(def.Headers, cfg.Headers)
 	client, err := llm.New(cfg)
 	return client, pgexec.Permanent(pgexec.WithCode(err, "bad_definition"))
 }

@@ -96,6 +96,17 @@ func (s *Secrets) Headers(headers map[string]Header) (map[string]string, error) 
 	return resolved, nil
 }
 
+// SecretsIn are the secrets that headers have, without what comes before them.
+func SecretsIn(headers map[string]Header, resolved map[string]string) []string {
+	var found []string
+	for _, name := range sortedKeys(headers) {
+		if h := headers[name]; h.Secret != nil {
+			found = append(found, strings.TrimPrefix(resolved[name], h.Prefix))
+		}
+	}
+	return found
+}
+
 func (s *Secrets) variable(name string) (string, error) {
 	ofProviders := (strings.HasSuffix(name, "_API_KEY") || strings.HasSuffix(name, "_TOKEN")) && !strings.HasPrefix(name, "PGEXEC_")
 	if !ofProviders && !slices.Contains(s.Env, name) {

@@ -37,8 +37,10 @@ type Config struct {
 	IdleTimeout time.Duration
 	// TotalTimeout bounds a turn. Defaults to 10 min.
 	TotalTimeout time.Duration
-	// Headers are sent with every request. Their values are treated as secrets.
+	// Headers are sent with every request. No error shows their values.
 	Headers map[string]string
+	// Secrets are what headers have that no answer may show either, as it may not show the key.
+	Secrets []string
 }
 
 // Client asks one model. It is safe for concurrent use and holds nothing that

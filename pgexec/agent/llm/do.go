@@ -45,6 +45,9 @@ func (c *Client) Do(ctx context.Context, r *Request, onDelta func(Delta)) (*Turn
 	if err != nil {
 		return nil, c.fault(ctx, w, err)
 	}
+	if err := c.redactor.cleanTurn(c.config.Provider, turn); err != nil {
+		return nil, c.fault(ctx, w, err)
+	}
 	if !turn.Usage.known() {
 		turn.Usage = Usage{Input: EstimateTokens(r), Output: bytesToTokens(len(turn.Message)), Estimated: true}
 	}

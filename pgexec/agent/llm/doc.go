@@ -27,7 +27,7 @@
 //   - A request begins with the bytes of the one before, up to the end of its messages (C51):
 //     TestProperty_TheNextRequestBeginsWithThisOne_C51.
 //   - A silent or endless answer ends: TestDo_SilenceAndLengthEndATurn.
-//   - No error shows a key: TestError_NeverShowsTheKey.
+//   - No error and no answer shows a key: TestError_NeverShowsTheKey, TestTurn_NeverShowsTheKey.
 //
 // The package is internal to pgexec: no compatibility is promised.
 package llm

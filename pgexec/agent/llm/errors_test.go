@@ -184,6 +184,34 @@ func TestError_NeverShowsTheKey(t *testing.T) {
 	}
 }
 
+// A server that repeats what it was sent puts no secret into the answer, the call, or what else is recorded.
+func TestTurn_NeverShowsTheKey(t *testing.T) {
+	t.Parallel()
+	secrets := testKey + ` \u0074ok-12345678`
+	bodies := map[llm.Provider]string{
+		llm.OpenAI: chunks(delta(`{"content":"I got `+secrets+`","tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"k\": \"`+testKey+`\"}"}}]}`), finish("tool_calls")),
+		llm.Anthropic: `data: {"type":"message_start","message":{"id":"m","model":"` + testKey + `","usage":{"input_tokens":1}}}` + "\n\n" +
+			`data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"I got ` + secrets + `"}}` + "\n\n" +
+			`data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"c","name":"f","input":{"k":"` + testKey + `"}}}` + "\n\n" +
+			`data: {"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":1}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
+	}
+	for p, body := range bodies {
+		m := newModel(t, answer{body: body, header: map[string]string{"X-Request-Id": testKey}})
+		turn, err := m.client(p, func(c *llm.Config) {
+			c.Headers, c.Secrets = map[string]string{"X-Token": "Bearer tok-12345678", "X-Title": "I got"}, []string{"tok-12345678"}
+		}).Do(t.Context(), hello(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown := asJSON(t, turn); strings.Contains(shown, testKey) || strings.Contains(shown, "tok-12345678") || strings.Contains(shown, `\u0074ok`) {
+			t.Errorf("%s: %s", p, shown)
+		}
+		if turn.Text != "I got [redacted] [redacted]" || len(turn.Calls) != 1 || !strings.Contains(string(turn.Calls[0].Args), "[redacted]") {
+			t.Errorf("%s: got %+v", p, turn)
+		}
+	}
+}
+
 func TestError_SaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	m := newModel(t, answer{status: 404, header: map[string]string{"X-Request-Id": "req_7"}, body: `{"error":{"message":"The model does not exist","type":"invalid_request_error","code":"model_not_found"}}`})

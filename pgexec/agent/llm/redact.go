@@ -1,7 +1,10 @@
 package llm
 
 import (
+	"bytes"
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -10,19 +13,18 @@ var keyShaped = regexp.MustCompile(`\b(sk|gsk|xai|key)-[A-Za-z0-9*_-]{8,}`)
 
 const hidden = "[redacted]"
 
-// redactor hides secrets from what is shown and recorded: the key, the values of
-// headers, and what looks like a key.
-type redactor struct{ secrets []string }
+// redactor hides secrets from what is shown and recorded: of errors the key, the
+// values of headers, and what looks like a key; of answers the key and what else
+// is known to be a secret.
+type redactor struct{ secrets, known []string }
 
 // minSecret bounds, in bytes, what is hidden: a header such as "1" is no secret,
 // and hiding it would make texts unreadable.
 const minSecret = 6
 
 func newRedactor(c *Config) redactor {
-	var r redactor
-	if c.APIKey != "" {
-		r.secrets = append(r.secrets, c.APIKey)
-	}
+	r := redactor{known: append([]string{c.APIKey}, c.Secrets...)}
+	r.secrets = append(r.secrets, r.known...)
 	for _, v := range c.Headers {
 		r.secrets = append(r.secrets, v)
 		if _, token, ok := strings.Cut(v, " "); ok { // "Bearer …"
@@ -32,13 +34,70 @@ func newRedactor(c *Config) redactor {
 	return r
 }
 
-func (r redactor) clean(s string) string {
-	for _, secret := range r.secrets {
+func hide(s string, secrets []string) string {
+	for _, secret := range secrets {
 		if len(secret) >= minSecret {
 			s = strings.ReplaceAll(s, secret, hidden)
 		}
 	}
-	return keyShaped.ReplaceAllString(s, hidden)
+	return s
+}
+
+func (r redactor) clean(s string) string {
+	return keyShaped.ReplaceAllString(hide(s, r.secrets), hidden)
+}
+
+// cleanTurn hides secrets in an answer: a server may well repeat what it was sent.
+func (r redactor) cleanTurn(p Provider, t *Turn) error {
+	if !slices.ContainsFunc(r.known, func(secret string) bool { return len(secret) >= minSecret }) {
+		return nil
+	}
+	known := func(s string) string { return hide(s, r.known) }
+	t.Model, t.RequestID, t.Refusal = known(t.Model), known(t.RequestID), known(t.Refusal)
+	message := EditStrings(t.Message, known)
+	if bytes.Equal(message, t.Message) {
+		return nil
+	}
+	t.Message = message
+	var err error
+	t.Text, t.Calls, err = ParseAssistant(p, message)
+	return err
+}
+
+// EditStrings applies edit to each string in JSON, names of fields included. What
+// edit leaves as it is keeps its bytes, and the whole stays JSON.
+func EditStrings(raw json.RawMessage, edit func(string) string) json.RawMessage {
+	var b bytes.Buffer
+	for len(raw) > 0 {
+		begin := bytes.IndexByte(raw, '"')
+		if begin < 0 {
+			break
+		}
+		end := begin + literal(raw[begin:])
+		b.Write(raw[:begin])
+		text := unquote(raw[begin+1 : max(begin+1, end-1)])
+		if edited := edit(text); edited != text {
+			b.Write(quote(edited))
+		} else {
+			b.Write(raw[begin:end])
+		}
+		raw = raw[end:]
+	}
+	b.Write(raw)
+	return b.Bytes()
+}
+
+// literal is the length of the string that JSON begins with.
+func literal(raw []byte) int {
+	for i := 1; i < len(raw); i++ {
+		switch raw[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(raw)
 }
 
 // cleanError hides secrets in all that an error shows, and bounds it.

@@ -1,9 +1,11 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
+
+	"github.com/pgexec/runtime/pgexec/agent/definition"
+	"github.com/pgexec/runtime/pgexec/agent/llm"
 )
 
 // hider removes a tool's secrets from what a service says, which may well repeat
@@ -17,8 +19,8 @@ const hidden = "(hidden)"
 
 func newHider(spec *Spec, resolved map[string]string) hider {
 	var h hider
-	for name, header := range spec.Headers {
-		if secret := strings.TrimPrefix(resolved[name], header.Prefix); header.Secret != nil && len(secret) >= minSecret {
+	for _, secret := range definition.SecretsIn(spec.Headers, resolved) {
+		if len(secret) >= minSecret {
 			h.secrets = append(h.secrets, secret)
 		}
 	}
@@ -37,40 +39,7 @@ func (h hider) json(raw json.RawMessage) json.RawMessage {
 	if len(h.secrets) == 0 {
 		return raw
 	}
-	var b bytes.Buffer
-	for len(raw) > 0 {
-		begin := bytes.IndexByte(raw, '"')
-		if begin < 0 {
-			break
-		}
-		end := begin + literal(raw[begin:])
-		b.Write(raw[:begin])
-		b.Write(h.literal(raw[begin:end]))
-		raw = raw[end:]
-	}
-	b.Write(raw)
-	return b.Bytes()
-}
-
-// literal is the length of the string that JSON begins with.
-func literal(raw []byte) int {
-	for i := 1; i < len(raw); i++ {
-		switch raw[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(raw)
-}
-
-func (h hider) literal(raw json.RawMessage) json.RawMessage {
-	s := text(raw)
-	if clean := h.text(s); clean != s {
-		return quote(clean)
-	}
-	return raw
+	return llm.EditStrings(raw, h.text)
 }
 
 // err hides secrets in an error. What it is marked with stays.
