@@ -21,11 +21,11 @@ func erase[In, Out any](h Handler[In, Out]) func(context.Context, *executor.Call
 		n := &Node{call: call}
 		out, err := h(ctx, n, in)
 		if err != nil {
-			return nil, err
+			return n.spent(), err
 		}
 		raw, err := encodeJSON(out)
 		if err != nil {
-			return nil, Permanent(WithCode(fmt.Errorf("output of kind %q: %w", call.Node.Kind, err), "bad_output"))
+			return n.spent(), Permanent(WithCode(fmt.Errorf("output of kind %q: %w", call.Node.Kind, err), "bad_output"))
 		}
 		return n.result(raw)
 	}

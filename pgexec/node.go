@@ -97,16 +97,19 @@ func (n *Node) TxThen(ctx context.Context, after func(ctx context.Context, conn 
 	return n.call.TxFunc(ctx, after)
 }
 
-// Usage is what a node spent.
+// Usage is what a node, a failed attempt or a run has spent.
 type Usage struct {
 	InputTokens, OutputTokens int64
 	// CostNanoUSD is in billionths of a US dollar.
 	CostNanoUSD int64
 	// Unpriced counts what was spent at a price that is not known, so that the cost says less than was spent.
 	Unpriced int64
+	// CachedTokens are those of the input that were read from the provider's cache, ReasoningTokens those of the output
+	// that were reasoning. They are in the node's record, for people to see; no sum over nodes has them.
+	CachedTokens, ReasoningTokens int64
 }
 
-// AddUsage adds to what the node's record says it spent.
+// AddUsage adds to what the record of this attempt says was spent, also if the attempt fails.
 func (n *Node) AddUsage(u Usage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,6 +120,8 @@ func (n *Node) AddUsage(u Usage) {
 	n.usage.OutputTokens += u.OutputTokens
 	n.usage.CostNanoUsd += u.CostNanoUSD
 	n.usage.Unpriced += u.Unpriced
+	n.usage.CachedTokens += u.CachedTokens
+	n.usage.ReasoningTokens += u.ReasoningTokens
 }
 
 // Budget is what a run has spent and may still spend. A limit of 0 is no limit.
@@ -251,9 +256,16 @@ func (n *Node) result(output []byte) (*executor.Result, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.spawnErr != nil {
-		return nil, Permanent(WithCode(n.spawnErr, "bad_successor"))
+		return &executor.Result{Usage: n.usage}, Permanent(WithCode(n.spawnErr, "bad_successor"))
 	}
 	return &executor.Result{Output: jsonPayload(output), Spawns: n.spawns, Final: n.final, Usage: n.usage, PauseReason: n.pause}, nil
+}
+
+// spent is what counts of an attempt that failed.
+func (n *Node) spent() *executor.Result {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &executor.Result{Usage: n.usage}
 }
 
 // Status is how a node ended.

@@ -190,6 +190,7 @@ func TestApprovals_AreListedAndDecidedOnce_C38_C40(t *testing.T) {
 			approval("later", `{}`, "turn-1", "approval-1-2"),
 			&pb.NodeSpec{Id: "seen", Kind: "approval", Input: jsonPayload(`{"about": "text"}`), Parents: []string{"approval-1-3"}, Join: pb.Join_JOIN_ALL_DONE}),
 		failed(t, "approval-1-3", "approval", "rejected"))
+	exec(t, pool, "update pgexec.runs set may_ask = true") // as who gives the run back does
 	same(t, openApprovals(t, pool), `
 		approval-1-1 | refund | {"n": 1} | {"tool": "refund"} | t | a
 		approval-1-2 | refund | {"n": 2} | {"tool": "refund"} | t | a

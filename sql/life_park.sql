@@ -10,7 +10,7 @@ with held as materialized (
   update pgexec.runs r
   set status = 'parked', owner = null, run_at = coalesce($5::timestamptz, 'infinity'), wake_job = null,
     reason = pgexec.utf8_lossy($6::bytea),
-    input_tokens = $10, output_tokens = $11, cost_usd = trim_scale($12::bigint / 1000000000::numeric), unpriced = $13, nodes_done = $14
+    input_tokens = $10, output_tokens = $11, cost_usd = trim_scale($12::bigint / 1000000000::numeric), unpriced = $13, nodes_done = $14, may_ask = $15
   from held h
   where r.run_id = h.run_id
   returning r.run_id

@@ -9,7 +9,7 @@ with recorded as (
 select t.task_id, t.node_id, t.attempt, t.state = 'succeeded' as succeeded, pgexec.small_text(t.output) as output,
   left(coalesce(t.error, ''), 20000), coalesce(t.error_code, ''), t.permanent,
   case when t.retry_after > '0' then (extract(epoch from least(t.retry_after, interval '1 year')) * 1000000)::bigint else 0 end as retry_after_us,
-  coalesce(t.taken_at, t.ended_at), t.ended_at
+  coalesce(t.taken_at, t.ended_at), t.ended_at, t.usage
 from pgexec.tasks t
 where t.run_id = $1::uuid and t.state in ('succeeded', 'failed') and t.task_id <> all ($2::bigint[])
 order by t.ended_at, t.task_id

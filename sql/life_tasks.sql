@@ -27,7 +27,7 @@ with run as materialized (
   set task_id = default, kind = excluded.kind, attempt = excluded.attempt, input = excluded.input, at_most_once = excluded.at_most_once,
     limit_key = excluded.limit_key,
     priority = excluded.priority, state = excluded.state, created_at = clock_timestamp(), worker = null, taken_at = null, lease_until = null,
-    deliveries = 0, ended_at = excluded.ended_at, output = null, error = null, error_code = excluded.error_code, permanent = false, retry_after = null
+    deliveries = 0, ended_at = excluded.ended_at, output = null, error = null, error_code = excluded.error_code, permanent = false, retry_after = null, usage = null
   where tasks.attempt <> excluded.attempt or tasks.error_code = 'undeclared'
   returning state
 )

@@ -3,7 +3,7 @@ with locked as materialized (
   select run_id from pgexec.runs where owner = $1::integer order by run_id for update skip locked
 ), put_back as (
   update pgexec.runs r
-  set owner = null, status = 'queued', orphaned_by = $2::integer, wake_job = nextval('pgexec.river_job_id_seq')
+  set owner = null, status = 'queued', orphaned_by = $2::integer, may_ask = true, wake_job = nextval('pgexec.river_job_id_seq')
   from locked l
   where r.run_id = l.run_id and r.owner = $1::integer
   returning r.run_id, r.wake_job, r.queue, r.priority

@@ -11,7 +11,7 @@ with held as materialized (
   for update of r skip locked
 ), released as (
   update pgexec.runs r
-  set owner = null, status = 'queued', waiting_kinds = $4::text[], reason = $5::text,
+  set owner = null, status = 'queued', may_ask = true, waiting_kinds = $4::text[], reason = $5::text,
     wake_job = case when $4::text[] is null then nextval('pgexec.river_job_id_seq') end
   from locked l
   where r.run_id = l.run_id

@@ -1,8 +1,8 @@
 -- Ends or pauses many runs, each all or not at all: the finished record is in the log if and only if the run's row says so, and a parent that waits knows (G1–G4). Under the row locks of the parents, then of the runs, each on its newest version; none is waited for. The answer for each run: ended; busy, when somebody else holds one of its locks; changed, when something has reached it that the decision does not know; refused, when it is another owner's or its head is not there. Also each parent whose owner is to be told, and each that was woken, with the queue of its wake. Each row is found by key: laterally where it is locked.
 with ended as materialized (
   select * from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::bigint[], $5::bytea[], $6::text[], $7::bytea[], $8::bigint[], $9::bytea[], $10::bytea[],
-      $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
-    as e (run_id, head, owner, epoch, record, status, result, result_seq, error, reason, inbox, input_tokens, output_tokens, cost_nano_usd, unpriced, nodes)
+      $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::boolean[])
+    as e (run_id, head, owner, epoch, record, status, result, result_seq, error, reason, inbox, input_tokens, output_tokens, cost_nano_usd, unpriced, nodes, may_ask)
 ), parent as materialized (
   select p.run_id, p.wake
   from (
@@ -45,7 +45,7 @@ with ended as materialized (
     wake_job = null, wanted = null, wanted_reason = null, reason = pgexec.utf8_lossy(f.reason), waiting_kinds = null,
     result = pgexec.json_lossy(f.result), result_seq = nullif(f.result_seq, 0), error = pgexec.utf8_lossy(f.error),
     input_tokens = f.input_tokens, output_tokens = f.output_tokens, cost_usd = trim_scale(f.cost_nano_usd / 1000000000::numeric), unpriced = f.unpriced,
-    nodes_done = f.nodes
+    nodes_done = f.nodes, may_ask = f.may_ask
   from free f
   where r.run_id = f.run_id and (f.run_id in (select l.run_id from logged l)) is true
   returning r.run_id

@@ -12,6 +12,8 @@ var (
 	WakeNudge string
 	//go:embed wake_sweep.sql
 	WakeSweep string
+	//go:embed wake_usage.sql
+	WakeUsage string
 	//go:embed wake_tasks.sql
 	WakeTasks string
 	//go:embed wake_waiting.sql

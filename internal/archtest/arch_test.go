@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver", "internal/doctest", "pgexec/agent/fakemodel"},
 	{"pgexec/graph", "internal/pgtest", "internal/pgserver/bindir"},
 	{"pgexec/runlog", "pgexec/blob"},
-	{"pgexec/ownership", "pgexec/wake", "pgexec/feed", "pgexec/throttle"},
+	{"pgexec/ownership", "pgexec/wake", "pgexec/feed", "pgexec/throttle", "pgexec/usage"},
 	{"pgexec/executor"},
 	{"pgexec/runtime"},
 	{"pgexec"},

@@ -164,7 +164,10 @@ func (a *Agents) count(ctx context.Context, n *pgexec.Node, def *definition.Defi
 	if err != nil {
 		return s, nil, err
 	}
-	used := pgexec.Usage{InputTokens: t.Usage.Input, OutputTokens: t.Usage.Output, Unpriced: 1}
+	used := pgexec.Usage{
+		InputTokens: t.Usage.Input, OutputTokens: t.Usage.Output, Unpriced: 1,
+		CachedTokens: t.Usage.CachedRead, ReasoningTokens: t.Usage.Reasoning,
+	}
 	if l.costUSD != nil {
 		used.Unpriced = 0
 		s.CostUSD, used.CostNanoUSD = json.RawMessage(strconv.Quote(*l.costUSD)), *l.costNano

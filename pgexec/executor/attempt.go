@@ -23,6 +23,7 @@ type attempt struct {
 	failure *Failure
 	// record is the node's, once it has been made of the result.
 	record *pb.Node
+	usage   *pb.Usage
 	// place is the node's under a fleet-wide limit; nil if it has none.
 	place *place
 	// tx is to commit with the record; nil if the handler asked for none or failed.
@@ -62,6 +63,9 @@ func (r *Run) attempt(launchCtx context.Context, a *attempt, budget Budget) {
 	a.started = r.x.NowFunc()
 	result, err := r.call(ctx, kind, n, budget, tx)
 	a.finished = r.x.NowFunc()
+	if result != nil {
+		a.usage = result.Usage
+	}
 	if err == nil {
 		if unkept := r.keepResult(result); unkept != nil {
 			err = asFailure(r.ctx, unkept)

@@ -110,7 +110,12 @@ func (r *Run) end(ctx context.Context, params runlog.FinishParams) error {
 	spent := r.g.Usage()
 	params.InputTokens, params.OutputTokens = spent.InputTokens, spent.OutputTokens
 	params.CostNanoUSD, params.Unpriced, params.Nodes = spent.CostNanoUSD, spent.Unpriced, spent.Nodes
-	return r.tail.Finish(ctx, params)
+	params.MayAsk = r.waiting.forApproval()
+	err := r.tail.Finish(ctx, params)
+	if err == nil {
+		r.meter.Settle()
+	}
+	return err
 }
 
 func (r *Run) finishCancelled(ctx context.Context) error {

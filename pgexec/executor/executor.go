@@ -45,6 +45,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/throttle"
+	"github.com/pgexec/runtime/pgexec/usage"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -53,6 +54,7 @@ type Config struct {
 	Pool      *pgxpool.Pool
 	Writer    *runlog.Writer
 	Throttle  *throttle.Throttle
+	Usage     *usage.Reporter
 	ReplicaID runlog.ReplicaID
 	Kinds     map[string]*Kind
 	// Tasks knows the kinds that programs outside do.

@@ -90,7 +90,7 @@ type Call struct {
 	TxFunc func(ctx context.Context, after AfterFunc) (pgx.Tx, error)
 }
 
-// Result is what a handler that succeeded returns.
+// Result is what a handler returns; beside an error only Usage counts.
 type Result struct {
 	Output *pb.Payload
 	Spawns []Spawn

@@ -76,6 +76,7 @@ func (r *Run) park() bool {
 		DueUs:  r.waiting.nextDueUs(),
 		Held:   r.waiting.lines(),
 		Reason: r.waitReason(),
+		MayAsk: r.waiting.forApproval(),
 
 		InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
 		CostNanoUSD: spent.CostNanoUSD, Unpriced: spent.Unpriced, Nodes: spent.Nodes,
@@ -85,6 +86,8 @@ func (r *Run) park() bool {
 		r.lose(err)
 	case err != nil:
 		r.log.Warn("park run", "error", err)
+	case parked:
+		r.meter.Settle()
 	}
 	return parked
 }

@@ -197,9 +197,8 @@ func (r *Run) moveSignal(w *wait, s wake.Signal) {
 }
 
 // moveOutput reads the output of a task that has ended, and keeps it.
-func (r *Run) moveOutput(w *wait, taskID int64) {
+func (r *Run) moveOutput(w *wait, taskID int64, end *pb.Node) {
 	r.move(w, func() (*moved, error) {
-		end := &pb.Node{}
 		err := r.insist(0, func() error {
 			output, err := wake.ReadTaskOutput(r.ctx, r.x.Pool, taskID)
 			end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: output}}

@@ -57,7 +57,7 @@ func (r *Run) successRecord(a *attempt) *pb.Node {
 	node.Status = pb.NodeStatus_NODE_STATUS_SUCCEEDED
 	node.Output = a.result.Output
 	node.Final = a.result.Final
-	node.Usage = a.result.Usage
+	node.Usage = a.usage
 	node.PauseReason = truncate(a.result.PauseReason, maxErrorMessage)
 	node.Spawned = r.specs(a.node, a.result.Spawns)
 	return node
@@ -100,6 +100,7 @@ func (r *Run) recordFailure(a *attempt) {
 		StartedUs:   micros(a.started),
 		FinishedUs:  micros(a.finished),
 		ReplicaId:   int32(r.x.ReplicaID),
+		Usage:       a.spent(),
 	}}})
 }
 
@@ -111,8 +112,16 @@ func (r *Run) recordPermanent(a *attempt, f *Failure) {
 	r.log.Info("node failed", "node_id", a.node.ID, "kind", a.node.Kind, "attempt", a.node.Attempts+1, "error", f)
 	node := r.nodeRecord(a)
 	node.Status = pb.NodeStatus_NODE_STATUS_FAILED
-	node.Error = f.proto(true)
+	node.Error, node.Usage = f.proto(true), a.spent()
 	r.mustAppend(&pb.Record{Body: &pb.Record_Node{Node: node}})
+}
+
+// spent is what a failed attempt has used, if that can be.
+func (a *attempt) spent() *pb.Usage {
+	if graph.ValidUsage(a.usage) {
+		return a.usage
+	}
+	return nil
 }
 
 // mustAppend appends a record that is small, but for the parents of a node that has very many.

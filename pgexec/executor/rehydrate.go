@@ -23,6 +23,7 @@ func (r *Run) rehydrate(ctx context.Context) (end ending, ok bool) {
 	} else if end, ok := r.retrying(ctx, "read the run's log", r.readLog); !ok {
 		return end, false
 	}
+	r.meter.Set(r.g.Usage())
 	if end, ok := r.recordResumption(ctx); !ok {
 		return end, false
 	}

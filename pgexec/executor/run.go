@@ -9,6 +9,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/pgexec/usage"
 	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
@@ -24,6 +25,7 @@ type Run struct {
 	log     *slog.Logger
 	g       *graph.Graph
 	tail    *runlog.Tail
+	meter   *usage.Meter
 	mail    *mailbox[event]
 	contexts
 	ready   ready
@@ -62,6 +64,7 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 		log:     x.Logger.With("run_id", claimed.RunID, "epoch", int64(claimed.Epoch)),
 		g:       newGraph(claimed),
 		tail:    x.Writer.Open(claimed.RunID, x.ReplicaID, claimed.Epoch, claimed.Head),
+		meter:   x.Usage.Open(claimed.RunID, claimed.Epoch),
 		mail:    newMailbox[event](),
 		waiting: newWaiting(),
 		flight:  flight{marks: make(map[*graph.Node]*mark)},
@@ -230,6 +233,7 @@ func (r *Run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 	case failing && !now && !r.stop.draining: // a node in flight attached a successor that handles the failure
 		r.letStart()
 	}
+	r.meter.Set(r.g.Usage())
 	if started := rec.GetStarted(); started != nil {
 		r.flight.marked(r.g.Node(graph.NodeID(started.NodeId)))
 	}

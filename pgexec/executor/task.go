@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/throttle"
@@ -215,12 +217,14 @@ func (r *Run) matchTasks() {
 // taskEnded appends what a worker says came of its task.
 func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 	w.task.id, w.task.takenUs = t.TaskID, t.TakenAt.UnixMicro()
+	end := &pb.Node{Usage: usageOf(t)}
 	switch {
 	case t.Succeeded && t.Output == nil:
-		r.moveOutput(w, t.TaskID)
+		r.moveOutput(w, t.TaskID, end)
 		return
 	case t.Succeeded:
-		r.endWait(w, &pb.Node{Output: &pb.Payload{Value: &pb.Payload_Json{Json: t.Output}}})
+		end.Output = &pb.Payload{Value: &pb.Payload_Json{Json: t.Output}}
+		r.endWait(w, end)
 		return
 	}
 	if t.ErrorCode == wake.CodeTaskUndeclared {
@@ -239,7 +243,16 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 	}
 	w.ending = true
 	r.waiting.uncount(w)
-	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, started: t.TakenAt, finished: t.EndedAt})
+	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, usage: end.Usage, started: t.TakenAt, finished: t.EndedAt})
+}
+
+// usageOf reads what a worker says that a task has used, of which the database has seen that it can be recorded.
+func usageOf(t wake.TaskEnd) *pb.Usage {
+	var u pb.Usage
+	if t.Usage == nil || (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(t.Usage, &u) != nil || !graph.ValidUsage(&u) {
+		return nil
+	}
+	return &u
 }
 
 // takeBack has a node done by replicas again, whose kind is not declared any more.

@@ -29,6 +29,16 @@ func newWaiting() waiting {
 
 func (w *waiting) len() int { return len(w.waits) + len(w.timers) + len(w.held) }
 
+// forApproval: somebody is asked to approve something.
+func (w *waiting) forApproval() bool {
+	for n := range w.waits {
+		if n.Kind == KindApproval {
+			return true
+		}
+	}
+	return false
+}
+
 // timeCame ends a backoff and reports that there was one.
 func (w *waiting) timeCame(n *graph.Node) bool {
 	_, ok := w.timers[n]

@@ -77,8 +77,12 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 	if g.Consumed(rec.GetSignalId()) {
 		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s consumes signal %d again", quoteID(n.ID), rec.GetSignalId())}
 	}
+	if !ValidUsage(rec.GetUsage()) {
+		return &CorruptError{Seq: seq, Found: fmt.Sprintf("attempt failed record of node %s: usage is negative", quoteID(n.ID))}
+	}
 	n.attemptFailed(rec)
 	g.consume(rec.GetSignalId())
+	g.usage.add(rec.GetUsage())
 	if rec.GetError().GetCode() != CodeOutcomeUnknown { // a death alone is no progress
 		g.progressed()
 	}

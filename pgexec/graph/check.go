@@ -80,14 +80,18 @@ func (g *Graph) checkEnd(n *Node, rec *pb.Node) string {
 	if _, ok := statusOf(rec.GetStatus()); !ok {
 		return fmt.Sprintf("status %s does not end a node", rec.GetStatus())
 	}
-	u := rec.GetUsage()
-	if u.GetInputTokens() < 0 || u.GetOutputTokens() < 0 || u.GetCostNanoUsd() < 0 || u.GetUnpriced() < 0 {
+	if !ValidUsage(rec.GetUsage()) {
 		return "usage is negative"
 	}
 	if g.Consumed(rec.GetSignalId()) {
 		return fmt.Sprintf("consumes signal %d, which another node has consumed", rec.GetSignalId())
 	}
 	return ""
+}
+
+// ValidUsage reports whether a record may say that this was spent: nothing of it is negative.
+func ValidUsage(u *pb.Usage) bool {
+	return min(u.GetInputTokens(), u.GetOutputTokens(), u.GetCostNanoUsd(), u.GetUnpriced(), u.GetCachedTokens(), u.GetReasoningTokens()) >= 0
 }
 
 func sameParents(n *Node, ids []string) bool {

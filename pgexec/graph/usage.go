@@ -6,7 +6,7 @@ import (
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
-// Usage is what the nodes of a run have spent so far, failed ones included.
+// Usage is what the nodes of a run have spent so far, failed ones and failed attempts included.
 type Usage struct {
 	// Nodes counts the nodes that have ended with a record.
 	Nodes                     int64

@@ -340,7 +340,7 @@ func TestFinish_NoSequentialScan(t *testing.T) {
 	b.exec(`vacuum analyze pgexec.runs`)
 	b.exec(`vacuum analyze pgexec.run_log`)
 	parent := b.newRun()
-	const end = `execute s('{%s}', '{1}', '{1}', '{1}', '{end}', '{succeeded}', '{null}', '{0}', '{null}', '{null}', '{null}', '{0}', '{0}', '{0}', '{0}', '{0}')`
+	const end = `execute s('{%s}', '{1}', '{1}', '{1}', '{end}', '{succeeded}', '{null}', '{0}', '{null}', '{null}', '{null}', '{0}', '{0}', '{0}', '{0}', '{0}', '{f}')`
 	for i, step := range []string{`begin`, sql.PlanByKey, `prepare s as ` + sql.RunlogFinish, "", `commit`, "", `begin`, sql.PlanByKey, ""} {
 		if step == "" {
 			id := b.childOf(parent)

@@ -35,6 +35,7 @@ type arguments struct {
 	costs        pgtype.FlatArray[int64]
 	unpriced     pgtype.FlatArray[int64]
 	nodes        pgtype.FlatArray[int64]
+	mayAsk       pgtype.FlatArray[bool]
 }
 
 // send makes one attempt and sets the outcome of each flight, or returns an error and knows nothing. The flights are
@@ -98,10 +99,11 @@ func (f *flusher) sendFinish(ctx context.Context, conn *pgx.Conn, flights []*fli
 		a.costs = append(a.costs, p.CostNanoUSD)
 		a.unpriced = append(a.unpriced, p.Unpriced)
 		a.nodes = append(a.nodes, p.Nodes)
+		a.mayAsk = append(a.mayAsk, p.MayAsk)
 	}
 	rows, err := QueryPlanned[finishRow](ctx, conn, sql.PlanByKey, sql.RunlogFinish,
 		a.ids, a.heads, a.owners, a.epochs, a.records, a.statuses, a.results, a.resultSeqs, a.errors, a.reasons,
-		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.unpriced, a.nodes)
+		a.inboxes, a.inputTokens, a.outputTokens, a.costs, a.unpriced, a.nodes, a.mayAsk)
 	if err != nil {
 		return err
 	}
@@ -196,6 +198,7 @@ func (a *arguments) reset() {
 	a.ids, a.heads, a.owners, a.epochs = a.ids[:0], a.heads[:0], a.owners[:0], a.epochs[:0]
 	a.restIDs, a.restSeqs, a.resultSeqs = a.restIDs[:0], a.restSeqs[:0], a.resultSeqs[:0]
 	a.inputTokens, a.outputTokens, a.costs, a.unpriced, a.nodes = a.inputTokens[:0], a.outputTokens[:0], a.costs[:0], a.unpriced[:0], a.nodes[:0]
+	a.mayAsk = a.mayAsk[:0]
 	for _, column := range []*pgtype.FlatArray[[]byte]{&a.records, &a.restRecords, &a.results, &a.errors, &a.reasons} {
 		clear(*column)
 		*column = (*column)[:0]

@@ -81,6 +81,8 @@ type FinishParams struct {
 	Reason string
 	// What the run has spent, its children included.
 	InputTokens, OutputTokens, CostNanoUSD, Unpriced, Nodes int64
+	// MayAsk says that people are asked to approve something.
+	MayAsk bool
 	// Inbox, if set, is the version of what has reached the run from outside that the decision rests on:
 	// when there is more by now, nothing changes and the error is [ErrChanged].
 	Inbox *int64

@@ -11,6 +11,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/throttle"
+	"github.com/pgexec/runtime/pgexec/usage"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -35,6 +36,7 @@ type incarnation struct {
 	notifier *feed.Notifier
 	tasks    *wake.Tasks
 	throttle *throttle.Throttle
+	usage    *usage.Reporter
 	exec     *executor.Executor
 	claims   *claimLoop
 
@@ -67,10 +69,12 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		CapFunc:   func(kind string) int { return maxParallel(cfg.Kinds, kind) },
 		Logger:    log,
 	})
+	inc.usage = usage.New(cfg.Pool, session.ID(), log)
 	inc.exec = executor.New(executor.Config{
 		Pool:              cfg.Pool,
 		Writer:            inc.writer,
 		Throttle:          inc.throttle,
+		Usage:             inc.usage,
 		ReplicaID:         session.ID(),
 		Kinds:             cfg.Kinds,
 		Tasks:             inc.tasks,
@@ -109,6 +113,7 @@ func maxParallel(kinds map[string]*executor.Kind, kind string) int {
 func (inc *incarnation) serve(ctx context.Context) {
 	cfg := inc.rt.cfg
 	inc.notifier.Start()
+	inc.usage.Start()
 	inc.background.Go(func() { inc.claims.run(inc.claimCtx) })
 	inc.background.Go(func() { inc.tasks.Run(inc.claimCtx) })
 	finder := ownership.NewFinder(ownership.FinderConfig{
@@ -174,6 +179,7 @@ func (inc *incarnation) abandon(waker *wake.Waker) {
 	inc.background.Wait()
 	inc.runs.Wait()
 	inc.throttle.Stop()
+	inc.usage.Abort()
 	inc.notifier.Stop()
 	inc.closeSession()
 }
@@ -206,6 +212,7 @@ func (inc *incarnation) drain(waker *wake.Waker) {
 	inc.background.Wait()
 	inc.runs.Wait()
 	inc.throttle.Stop()
+	inc.usage.Close()
 	inc.writer.Close()
 	inc.notifier.Stop()
 	inc.closeSession()

@@ -153,7 +153,7 @@ func (w *Waker) nudge(ctx context.Context) {
 func (w *Waker) runHousekeeping(ctx context.Context) {
 	out := outage{logger: w.cfg.Logger, task: "keep house"}
 	for delay := time.Duration(0); sleep(ctx, delay); delay = jittered(w.cfg.HousekeepingInterval, 5) {
-		out.report(ctx, errors.Join(w.ensurePartitions(ctx), w.removeTasks(ctx)))
+		out.report(ctx, errors.Join(w.ensurePartitions(ctx), w.removeTasks(ctx), w.removeUsage(ctx)))
 	}
 }
 
@@ -162,6 +162,15 @@ func (w *Waker) removeTasks(ctx context.Context) error {
 	defer cancel()
 	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeTasks); err != nil {
 		return fmt.Errorf("remove tasks of runs that have ended: %w", err)
+	}
+	return nil
+}
+
+func (w *Waker) removeUsage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeUsage); err != nil {
+		return fmt.Errorf("remove what runs had spent: %w", err)
 	}
 	return nil
 }

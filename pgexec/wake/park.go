@@ -25,6 +25,8 @@ type ParkParams struct {
 	Held []Held
 	// Reason is what psql shows of the wait.
 	Reason string
+	// MayAsk says that people are asked to approve something.
+	MayAsk bool
 	// What the run has spent, its children included.
 	InputTokens, OutputTokens, CostNanoUSD, Unpriced, Nodes int64
 }
@@ -53,7 +55,7 @@ func Park(ctx context.Context, pool *pgxpool.Pool, p ParkParams) (parked bool, e
 	}
 	answer, err := one[struct{ Parked, Ours bool }](ctx, pool, sql.LifePark,
 		p.RunID, int32(p.Owner), int64(p.Epoch), p.Inbox, due, []byte(p.Reason), kinds, keys, sinces,
-		p.InputTokens, p.OutputTokens, p.CostNanoUSD, p.Unpriced, p.Nodes)
+		p.InputTokens, p.OutputTokens, p.CostNanoUSD, p.Unpriced, p.Nodes, p.MayAsk)
 	if err == nil && !answer.Parked && !answer.Ours {
 		err = runlog.ErrFenced
 	}

@@ -51,6 +51,8 @@ type TaskEnd struct {
 	// RetryAfterUs, when positive, is the least wait before the next attempt.
 	RetryAfterUs     int64
 	TakenAt, EndedAt time.Time
+	// Usage is what the worker says the attempt has used, as protojson has it; nil for nothing.
+	Usage []byte
 }
 
 // CodeTaskUnknown says that a task that may be done only once was taken and did

@@ -1019,7 +1019,7 @@ func (x *Blob) GetMediaType() string {
 	return ""
 }
 
-// Usage is what one node spent.
+// Usage is what one node, or one failed attempt, spent.
 type Usage struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InputTokens  int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
@@ -1027,9 +1027,13 @@ type Usage struct {
 	// Cost in billionths of a US dollar.
 	CostNanoUsd int64 `protobuf:"varint,3,opt,name=cost_nano_usd,json=costNanoUsd,proto3" json:"cost_nano_usd,omitempty"`
 	// Model turns whose cost is not known: the model has no price.
-	Unpriced      int64 `protobuf:"varint,4,opt,name=unpriced,proto3" json:"unpriced,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Unpriced int64 `protobuf:"varint,4,opt,name=unpriced,proto3" json:"unpriced,omitempty"`
+	// Input tokens that were read from the provider's cache; input_tokens has them too.
+	CachedTokens int64 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	// Output tokens that were reasoning; output_tokens has them too.
+	ReasoningTokens int64 `protobuf:"varint,6,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -1086,6 +1090,20 @@ func (x *Usage) GetCostNanoUsd() int64 {
 func (x *Usage) GetUnpriced() int64 {
 	if x != nil {
 		return x.Unpriced
+	}
+	return 0
+}
+
+func (x *Usage) GetCachedTokens() int64 {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetReasoningTokens() int64 {
+	if x != nil {
+		return x.ReasoningTokens
 	}
 	return 0
 }
@@ -1253,7 +1271,9 @@ type AttemptFailed struct {
 	FinishedUs  int64 `protobuf:"varint,6,opt,name=finished_us,json=finishedUs,proto3" json:"finished_us,omitempty"`
 	ReplicaId   int32 `protobuf:"varint,7,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	// The signal that settled an unknown outcome this way; 0 for none.
-	SignalId      int64 `protobuf:"varint,8,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
+	SignalId int64 `protobuf:"varint,8,opt,name=signal_id,json=signalId,proto3" json:"signal_id,omitempty"`
+	// What it spent all the same; the node's record has only what its last attempt spent.
+	Usage         *Usage `protobuf:"bytes,9,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1342,6 +1362,13 @@ func (x *AttemptFailed) GetSignalId() int64 {
 		return x.SignalId
 	}
 	return 0
+}
+
+func (x *AttemptFailed) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
 }
 
 // Started is the mark an at-most-once node leaves before its handler is called.
@@ -1630,12 +1657,14 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\fR\x06sha256\x12\x1d\n" +
 	"\n" +
-	"media_type\x18\x04 \x01(\tR\tmediaType\"\x8f\x01\n" +
+	"media_type\x18\x04 \x01(\tR\tmediaType\"\xdf\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\"\n" +
 	"\rcost_nano_usd\x18\x03 \x01(\x03R\vcostNanoUsd\x12\x1a\n" +
-	"\bunpriced\x18\x04 \x01(\x03R\bunpriced\"i\n" +
+	"\bunpriced\x18\x04 \x01(\x03R\bunpriced\x12#\n" +
+	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12)\n" +
+	"\x10reasoning_tokens\x18\x06 \x01(\x03R\x0freasoningTokens\"i\n" +
 	"\x05Error\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -1647,7 +1676,7 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x13\n" +
 	"\x05at_us\x18\x03 \x01(\x03R\x04atUs\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12&\n" +
-	"\x0fdead_replica_id\x18\x05 \x01(\x05R\rdeadReplicaId\"\x8a\x02\n" +
+	"\x0fdead_replica_id\x18\x05 \x01(\x05R\rdeadReplicaId\"\xb2\x02\n" +
 	"\rAttemptFailed\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12&\n" +
@@ -1659,7 +1688,8 @@ const file_pgexec_v1_record_proto_rawDesc = "" +
 	"finishedUs\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\a \x01(\x05R\treplicaId\x12\x1b\n" +
-	"\tsignal_id\x18\b \x01(\x03R\bsignalId\"p\n" +
+	"\tsignal_id\x18\b \x01(\x03R\bsignalId\x12&\n" +
+	"\x05usage\x18\t \x01(\v2\x10.pgexec.v1.UsageR\x05usage\"p\n" +
 	"\aStarted\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x13\n" +
@@ -1758,14 +1788,15 @@ var file_pgexec_v1_record_proto_depIdxs = []int32{
 	10, // 15: pgexec.v1.Payload.message:type_name -> pgexec.v1.TypedMessage
 	11, // 16: pgexec.v1.Payload.blob:type_name -> pgexec.v1.Blob
 	13, // 17: pgexec.v1.AttemptFailed.error:type_name -> pgexec.v1.Error
-	3,  // 18: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
-	4,  // 19: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
-	13, // 20: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	12, // 18: pgexec.v1.AttemptFailed.usage:type_name -> pgexec.v1.Usage
+	3,  // 19: pgexec.v1.Control.kind:type_name -> pgexec.v1.ControlKind
+	4,  // 20: pgexec.v1.Finished.status:type_name -> pgexec.v1.RunStatus
+	13, // 21: pgexec.v1.Finished.error:type_name -> pgexec.v1.Error
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_pgexec_v1_record_proto_init() }
