@@ -148,6 +148,11 @@ func TestWorkerPython(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), `select count(*) from pgexec.nodes where attempt > 1`).Scan(&deliveries); err != nil || deliveries != 0 {
 		t.Errorf("%d nodes were tried again, error %v", deliveries, err)
 	}
+	var spent string
+	err := pool.QueryRow(t.Context(), `select concat_ws(' ', input_tokens, cost_usd) from pgexec.run_overview where kind = 'graph'`).Scan(&spent)
+	if want := "7 0.000007"; err != nil || spent != want {
+		t.Errorf("the run has spent %s, error %v; want %s", spent, err, want)
+	}
 	stop()
 }
 

@@ -162,7 +162,7 @@ func (c *crowd) act(ctx context.Context) {
 	switch p := c.rng.Float64(); {
 	case p < 0.45:
 		c.cut(ctx, "connection cut", `select pid from pg_stat_activity
-			where datname = current_database() and application_name = $1 order by random() limit 1`, localAppName)
+			where datname = current_database() and application_name in ($1, $1 || ': pgexec log ' || (select replica_id from pgexec.replicas order by random() limit 1)) order by random() limit 1`, localAppName)
 	case p < 0.70:
 		c.cut(ctx, "session killed", `select backend_pid from pgexec.replicas where host = $1`, c.local[i].host)
 	case p < 0.85:

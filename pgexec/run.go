@@ -68,7 +68,7 @@ type Run struct {
 	ParentNodeID NodeID
 	// Depth counts the runs above this one.
 	Depth int
-	// Spent is what the run has spent as of its last end, pause or parking, child runs included.
+	// Spent is what the run has spent, child runs that have ended included: some seconds ago, if it is in a replica's memory.
 	Spent Usage
 	// NodesDone counts the run's own nodes, as of then.
 	NodesDone int64
@@ -170,16 +170,32 @@ func scanRun(row pgx.CollectableRow) (*Run, error) {
 	var key, runErr, reason *string
 	var due, started, finished, deadline *time.Time
 	var wallMs int64
+	var found map[string]json.RawMessage
 	l := &r.Limits
-	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &r.Labels, &key,
+	err := row.Scan(&r.ID, &r.Kind, &r.Input, &r.Status, &owner, &r.Epoch, &r.Queue, &r.Priority, &found, &key,
 		&due, &r.CreatedBy, &r.CreatedAt, &started, &finished, &r.Result, &r.resultSeq, &runErr, &reason,
 		&r.ParentRunID, &r.ParentNodeID, &r.Depth,
 		&r.Spent.InputTokens, &r.Spent.OutputTokens, &r.Spent.CostNanoUSD, &r.Spent.Unpriced, &r.NodesDone,
 		&l.MaxTokens, &l.MaxCostUSD, &l.MaxNodes, &l.MaxTurns, &l.MaxToolCalls, &wallMs, &deadline, &l.MaxParallel, &l.SoftLimit)
 	r.Owner, r.IdempotencyKey, r.Error, r.Reason = orZero(owner), orZero(key), orZero(runErr), orZero(reason)
 	r.RunAt, r.StartedAt, r.FinishedAt, l.Deadline = orZero(due), orZero(started), orZero(finished), orZero(deadline)
+	r.Labels = texts(found)
 	l.MaxWall = time.Duration(wallMs) * time.Millisecond
 	return &r, err
+}
+
+// texts are the labels of a run. Whoever inserts it may give them values that are no texts: they are shown as JSON.
+func texts(labels map[string]json.RawMessage) map[string]string {
+	out := make(map[string]string, len(labels))
+	for name, value := range labels {
+		var text *string
+		if json.Unmarshal(value, &text) == nil && text != nil {
+			out[name] = *text
+			continue
+		}
+		out[name] = string(value)
+	}
+	return out
 }
 
 func orZero[T any](p *T) (v T) {

@@ -160,32 +160,66 @@ func TestRunsInsert_OverridesWhatACallerMayNotChoose(t *testing.T) {
 	pool := pgtest.DB(t)
 	exec(t, pool, `
 		insert into pgexec.runs (kind, status, owner, epoch, inbox, wake_job, orphaned_by, waiting_kinds, result, result_seq, error, reason,
-			created_by, created_at, started_at, finished_at, wanted, wanted_reason, depth, parent_node_id, input_tokens, output_tokens, cost_usd, nodes_done)
-		values ('x', 'running', 7, 9, 3, -1, 8, '{y}', '1', 4, 'e', 'r', 'somebody', '2000-01-01', now(), now(), 'cancel', 'r', 5, 'n', 1, 2, 3, 4)`)
+			created_by, created_at, started_at, finished_at, wanted, wanted_reason, depth, parent_node_id, input_tokens, output_tokens, cost_usd, nodes_done, unpriced, has_tasks, may_ask)
+		values ('x', 'running', 7, 9, 3, -1, 8, '{y}', '1', 4, 'e', 'r', 'somebody', '2000-01-01', now(), now(), 'cancel', 'r', 5, 'n', 1, 2, 3, 4, 5, true, true)`)
 	got := one[string](t, pool, `
 		select concat_ws(' ', status, epoch, inbox, created_by = session_user, wake_job > 0, created_at > now() - interval '1 minute',
 			num_nonnulls(owner, orphaned_by, waiting_kinds, result, result_seq, error, reason, started_at, finished_at, wanted, wanted_reason, parent_node_id),
-			depth + input_tokens + output_tokens + cost_usd + nodes_done)
+			depth + input_tokens + output_tokens + cost_usd + nodes_done + unpriced + has_tasks::int + may_ask::int)
 		from pgexec.runs`)
 	if want := "queued 0 0 t t t 0 0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
+// What cannot be is refused in words that begin with the column, have the value, and say what is allowed.
 func TestRunsInsert_RefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	for _, values := range []string{
-		"(kind) values ('')", "(kind) values (null)", "(kind, queue) values ('x', 'Not A Queue')", "(kind, priority) values ('x', 5)",
-		"(kind, max_cost_usd) values ('x', 'NaN')", "(kind, max_tokens) values ('x', 0)", "(kind, soft_limit) values ('x', 0)",
-		"(kind, deadline) values ('x', 'infinity')", "(kind, max_parallel) values ('x', 0)", "(kind, labels) values ('x', '[]')",
+	for _, c := range []struct{ columns, values, words string }{
+		{"", "''", "kind is empty, must be the kind of the run's first node"},
+		{"", "null", `null value in column "kind"`},
+		{"", "repeat('é', 129)", "kind has 129 characters, must have at most 128: \"éé"},
+		{"", `e'a\nb'`, `kind is "a\nb", must have no # and no control characters`},
+		{"", "'a#b'", `kind is "a#b", must have no #`},
+		{", queue", "'x', ''", `queue is empty, must be a name, as "default"`},
+		{", queue", "'x', 'Not A Queue'", `queue is "Not A Queue", must be lower-case letters and digits, in words joined by - or _`},
+		{", queue", "'x', repeat('q', 128)", "queue has 128 characters, must have at most 127"},
+		{", priority", "'x', 5", "priority is 5, must be 1 (most urgent) to 4"},
+		{", max_tokens", "'x', 0", "max_tokens is 0, must be positive, or null for no limit"},
+		{", max_cost_usd", "'x', 'NaN'", "max_cost_usd is NaN, must be positive"},
+		{", max_cost_usd", "'x', -0.5", "max_cost_usd is -0.5, must be positive"},
+		{", max_nodes", "'x', -1", "max_nodes is -1, must be positive"},
+		{", max_wall_ms", "'x', -1", "max_wall_ms is -1, must be positive"},
+		{", max_turns", "'x', 0", "max_turns is 0, must be positive"},
+		{", max_tool_calls", "'x', 0", "max_tool_calls is 0, must be positive"},
+		{", max_parallel", "'x', 0", "max_parallel is 0, must be positive"},
+		{", deadline", "'x', 'infinity'", "deadline is infinity, must be a time, or null for none"},
+		{", soft_limit", "'x', 1.5", "soft_limit is 1.5, must be above 0 and at most 1"},
+		{", labels", "'x', '[]'", `labels is a list, must be an object, as {"team": "blue"}`},
+		{", idempotency_key", "'x', repeat('k', 1025)", `idempotency_key has 1025 bytes, must have at most 1024: "kkk`},
 	} {
-		_, err := pool.Exec(t.Context(), "insert into pgexec.runs "+values)
+		_, err := pool.Exec(t.Context(), "insert into pgexec.runs (kind"+c.columns+") values ("+c.values+")")
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Code, "23") {
-			t.Errorf("%s: %v", values, err)
+		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Code, "23") || !strings.HasPrefix(refused.Message, c.words) {
+			t.Errorf("%s: %v; want %s", c.values, err, c.words)
 		}
 	}
+	// The longest of all, and of what does not compress.
+	exec(t, pool, `insert into pgexec.runs (kind, queue, idempotency_key) select repeat('k', 128), repeat('q', 127), left(string_agg(md5(n::text), ''), 1024) from generate_series(1, 32) n`)
+}
+
+// A run for a queue that no replica serves says so.
+func TestRunOverview_QueueThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	exec(t, pool, `insert into pgexec.replicas (replica_id, host, pid, version, kinds, queues, max_hot_runs, backend_pid, backend_start)
+		values (7, 'h', 1, 'v', '{x}', '{default,fast}', 10, 1, now())`)
+	exec(t, pool, `insert into pgexec.runs (kind, queue) values ('x', 'slow'), ('x', 'fast')`)
+	same(t, strings.Join(column[string](t, pool, `select queue || ': ' || waits_for from pgexec.run_overview order by queue`), "\n"), `
+		fast: queued for 00:00:00
+		slow: no replica for queue slow
+	`)
 }
 
 func TestRunsInsert_TenThousandAtOnce(t *testing.T) {

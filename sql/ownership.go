@@ -8,6 +8,8 @@ var (
 	OwnershipSessionSetup string
 	//go:embed ownership_session_lock.sql
 	OwnershipSessionLock string
+	//go:embed ownership_session_name.sql
+	OwnershipSessionName string
 	//go:embed ownership_session_unlock.sql
 	OwnershipSessionUnlock string
 	//go:embed ownership_session_look.sql

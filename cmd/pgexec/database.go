@@ -16,6 +16,9 @@ import (
 	"github.com/pgexec/runtime/sql"
 )
 
+// commandName is the application_name of who gives none.
+const commandName = "pgexec"
+
 // connectTimeout bounds a connection attempt for who sets no connect_timeout.
 const connectTimeout = 10 * time.Second
 
@@ -40,7 +43,7 @@ func withDefaults(conn *pgx.ConnConfig) {
 		conn.ConnectTimeout = connectTimeout
 	}
 	for name, value := range map[string]string{
-		"application_name": "pgexec",
+		"application_name": commandName,
 		"client_encoding":  "UTF8", // also on a database that has no encoding, whose default is none
 	} {
 		if conn.RuntimeParams[name] == "" {

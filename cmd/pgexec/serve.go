@@ -169,8 +169,25 @@ func (a *app) replicaConfig(ctx context.Context, s serve, log *slog.Logger) (*pg
 	if cfg.SessionConn, err = s.sessionConn(); err != nil {
 		return nil, nil, err
 	}
+	if cfg.SessionConn == nil {
+		cfg.SessionConn = poolConfig.ConnConfig.Copy()
+	}
+	nameConns(poolConfig.ConnConfig, cfg.SessionConn)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), poolConfig)
 	return pool, cfg, err
+}
+
+// nameConns has pg_stat_activity tell the connections of the pool from those of other replicas, by what
+// pgexec.replica_overview shows of each. The replica names its own. What an address names stays.
+func nameConns(pool, session *pgx.ConnConfig) {
+	if pool.RuntimeParams["application_name"] == commandName {
+		host, _ := os.Hostname() // without one the process id has to do
+		name := fmt.Sprintf("pgexec pool %d@%s", os.Getpid(), host)
+		pool.RuntimeParams["application_name"] = name[:min(len(name), 63)]
+	}
+	if session.RuntimeParams["application_name"] == commandName {
+		delete(session.RuntimeParams, "application_name")
+	}
 }
 
 // namesPoolSize reports whether the address itself says how large the pool is.

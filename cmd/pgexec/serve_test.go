@@ -251,3 +251,41 @@ func TestServe_ConnectionsAreBounded(t *testing.T) {
 		return n > 0
 	})
 }
+
+// pg_stat_activity tells what each connection is for and whose it is; a name that the address gives stays.
+func TestServe_ConnectionsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, given := range []string{"", "shop"} {
+		t.Run("given "+given, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.DB(t)
+			url, session, log, own := pgtest.URL(t), "pgexec session ", "pgexec log ", "pgexec pool "
+			if given != "" {
+				url += "&application_name=" + given
+				session, log, own = given+": "+session, given+": "+log, given
+			}
+			p := start(t, []string{"PGEXEC_DATABASE_URL=" + url}, "serve", "--http", "off")
+			p.line("replica is ready")
+			if given == "" {
+				own += fmt.Sprint(p.cmd.Process.Pid, "@")
+			}
+			if _, err := pool.Exec(t.Context(), `insert into pgexec.runs (kind, input) values ('sql', '{"sql": "select 1"}')`); err != nil {
+				t.Fatal(err)
+			}
+			within(t, 20*time.Second, "connections are named", func() bool {
+				var all bool
+				err := pool.QueryRow(t.Context(), `select count(*) filter (where application_name = $1 || replica_id) = 1
+						and count(*) filter (where application_name = $2 || replica_id) between 1 and 2
+						and count(*) filter (where starts_with(application_name, $3) and not application_name like '%: pgexec%') > 0
+						and bool_and(starts_with(application_name, $1) or starts_with(application_name, $2) or starts_with(application_name, $3))
+					from pg_stat_activity cross join pgexec.replicas
+					where datname = current_database() and pg_stat_activity.pid <> pg_backend_pid() and backend_type = 'client backend' and application_name <> ''`,
+					session, log, own).Scan(&all)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return all
+			})
+		})
+	}
+}

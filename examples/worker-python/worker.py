@@ -29,13 +29,16 @@ class PermanentError(Exception):
     """To try the task again would be of no use."""
 
 
-def handle(task_input, idempotency_key, gone):
+def handle(task_input, idempotency_key, gone, used):
     """Does one task. It may be done twice, by another worker if this one dies: services that can deduplicate get
-    the key, which is always the same. `gone` is set when nobody wants the result any more."""
+    the key, which is always the same. `gone` is set when nobody wants the result any more. `used` takes what the run is
+    to be charged with, as the answer of a model says it; it counts also if the task fails after that."""
     if not isinstance(task_input, dict) or not isinstance(task_input.get("text"), str):
         raise PermanentError('the input has no "text"')
     gone.wait(task_input.get("seconds", 0))
-    return {"words": len(task_input["text"].split()), "key": idempotency_key}
+    words = len(task_input["text"].split())
+    used.update(input_tokens=words, cost_usd=words * 0.000001)
+    return {"words": words, "key": idempotency_key}
 
 
 def keep_lease(task_id, done, gone):
@@ -55,15 +58,18 @@ def keep_lease(task_id, done, gone):
 
 def work(task_id, task_input, idempotency_key):
     """Does one task and returns the statement that says what came of it."""
-    done, gone = threading.Event(), threading.Event()
+    done, gone, used = threading.Event(), threading.Event(), {}
     keeper = threading.Thread(target=keep_lease, args=(task_id, done, gone))
     keeper.start()
     try:
-        output = handle(json.loads(task_input), idempotency_key, gone)
-        return "select pgexec.complete(%s, %s, %s)", (task_id, WORKER, json.dumps(output))
+        output = handle(json.loads(task_input), idempotency_key, gone, used)
+        return "select pgexec.complete(%s, %s, %s, %s)", (task_id, WORKER, json.dumps(output), json.dumps(used))
     except Exception as error:  # whatever it is, the run is told
         permanent = isinstance(error, PermanentError)
-        return "select pgexec.fail(%s, %s, %s, permanent => %s)", (task_id, WORKER, str(error), permanent)
+        return (
+            "select pgexec.fail(%s, %s, %s, permanent => %s, usage => %s)",
+            (task_id, WORKER, str(error), permanent, json.dumps(used)),
+        )
     finally:
         done.set()
         keeper.join()

@@ -51,7 +51,9 @@ func sessionConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
 	if cfg.RuntimeParams == nil {
 		cfg.RuntimeParams = make(map[string]string)
 	}
-	cfg.RuntimeParams["application_name"] = "pgexec replica"
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "pgexec session" // until its id is known
+	}
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	cfg.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}

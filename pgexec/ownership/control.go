@@ -9,6 +9,15 @@ import (
 	"github.com/pgexec/runtime/sql"
 )
 
+// name has pg_stat_activity show whose session it is.
+func (s *Session) name(ctx context.Context) error {
+	name := runlog.ConnName(s.cfg.ConnConfig.RuntimeParams["application_name"], "session", s.id)
+	if _, err := s.conn.Exec(ctx, sql.OwnershipSessionName, name); err != nil {
+		return fmt.Errorf("name session: %w", err)
+	}
+	return nil
+}
+
 // listen subscribes the session to the news of runs: signals, requests, ends
 // of child runs. What comes in during a heartbeat is kept until the next rest.
 func (s *Session) listen(ctx context.Context) error {

@@ -122,7 +122,7 @@ func newStage(b *bundle) *stage {
 	// The gate stands between the look at the run and the write to its log, of an append and of a claim.
 	b.exec(`create function public.gate() returns trigger language plpgsql as $$
 		begin
-			perform pg_advisory_xact_lock_shared(hashtext(current_setting('application_name')));
+			perform pg_advisory_xact_lock_shared(hashtext(split_part(current_setting('application_name'), ':', 1)));
 			return new;
 		end $$`)
 	b.exec(`create trigger gate before insert on pgexec.run_log for each row execute function public.gate()`)
@@ -279,7 +279,7 @@ func (s *stage) atGate(name string) {
 	s.t.Helper()
 	s.eventually(name+" stands at the gate", func() bool {
 		return value[int](s.bundle, `select count(*) from pg_stat_activity
-			where datname = current_database() and application_name = $1 and wait_event = 'advisory'`, name) > 0
+			where datname = current_database() and split_part(application_name, ':', 1) = $1 and wait_event = 'advisory'`, name) > 0
 	})
 }
 

@@ -161,7 +161,7 @@ func (s *Session) enlist(ctx context.Context, token string) (sent time.Time, err
 			info.Version, orEmpty(info.Kinds), orEmpty(info.Queues), int32(info.MaxHotRuns))
 		if err == nil {
 			s.clock.add(sent, time.Now(), at)
-			return sent, s.listen(ctx)
+			return sent, errors.Join(s.name(ctx), s.listen(ctx))
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return sent, fmt.Errorf("list replica: %w", err)

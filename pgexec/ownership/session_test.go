@@ -3,6 +3,7 @@ package ownership_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestSession_ListedAndLockedUntilClosed(t *testing.T) {
 	if row != "here 7 test {k} {} 10 0 f" {
 		t.Errorf("row %q", row)
 	}
-	if name := value[string](b, `select application_name from pg_stat_activity where pid = $1`, pid); name != "pgexec replica" {
+	if name := value[string](b, `select application_name from pg_stat_activity where pid = $1`, pid); name != fmt.Sprintf("pgexec session %d", s.ID()) {
 		t.Errorf("application_name %q", name)
 	}
 	if err := s.Close(b.ctx); err != nil {

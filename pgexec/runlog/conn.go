@@ -2,6 +2,8 @@ package runlog
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,16 +20,28 @@ const (
 	closeTimeout = time.Second
 )
 
+// maxConnName is what the server shows of an application_name, in bytes.
+const maxConnName = 63
+
+// ConnName is the application_name of a connection that a replica has beside its
+// pool: what it is for and which replica's it is, behind the name that the address gives, if any.
+func ConnName(given, role string, id ReplicaID) string {
+	name := fmt.Sprintf("pgexec %s %d", role, id)
+	if given == "" {
+		return name
+	}
+	room := maxConnName - len(": ") - len(name)
+	return strings.ToValidUTF8(given[:min(len(given), room)], "") + ": " + name
+}
+
 // flusherConfig is for a connection that has a session to itself.
-func flusherConfig(base *pgx.ConnConfig) *pgx.ConnConfig {
+func flusherConfig(base *pgx.ConnConfig, id ReplicaID) *pgx.ConnConfig {
 	cfg := base.Copy()
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	if cfg.RuntimeParams == nil {
 		cfg.RuntimeParams = make(map[string]string)
 	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "pgexec log"
-	}
+	cfg.RuntimeParams["application_name"] = ConnName(cfg.RuntimeParams["application_name"], "log", id)
 	return cfg
 }
 

@@ -17,6 +17,8 @@ type WriterConfig struct {
 	// Conn is how the flushers connect: to the server itself, not to a transaction-mode pooler, since the
 	// settings of a session decide how their statements are planned. Defaults to the pool's own settings.
 	Conn *pgx.ConnConfig
+	// ReplicaID is in the application_name of the connections.
+	ReplicaID ReplicaID
 	// Flushers is the number of flushes that may be in flight at once, each on a connection
 	// of its own. Defaults to 2.
 	Flushers int
@@ -37,7 +39,7 @@ func (cfg WriterConfig) withDefaults() WriterConfig {
 	if cfg.Conn == nil {
 		cfg.Conn = cfg.Pool.Config().ConnConfig
 	}
-	cfg.Conn = flusherConfig(cfg.Conn)
+	cfg.Conn = flusherConfig(cfg.Conn, cfg.ReplicaID)
 	if cfg.Flushers <= 0 {
 		cfg.Flushers = 2
 	}

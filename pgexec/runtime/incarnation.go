@@ -58,6 +58,7 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 	inc.writer = runlog.NewWriter(runlog.WriterConfig{
 		Pool:          cfg.Pool,
 		Conn:          cfg.SessionConn,
+		ReplicaID:     session.ID(),
 		CommittedFunc: inc.notifier.Committed,
 		Logger:        log,
 	})
