@@ -23,7 +23,7 @@ type attempt struct {
 	failure *Failure
 	// record is the node's, once it has been made of the result.
 	record *pb.Node
-	usage   *pb.Usage
+	usage  *pb.Usage
 	// place is the node's under a fleet-wide limit; nil if it has none.
 	place *place
 	// tx is to commit with the record; nil if the handler asked for none or failed.
