@@ -237,8 +237,8 @@ func TestChild_ResultUsageAndFailure(t *testing.T) {
 	if got := string(b.succeed(id).Result); got != `["child 0","child 1","child 2","failed"]` {
 		t.Errorf("result %s", got)
 	}
-	if got := query[string](b, `select input_tokens || ' ' || output_tokens from pgexec.runs where run_id = $1`, id); got != "15 6" {
-		t.Errorf("usage of the tree is %s, want 15 6", got)
+	if got := query[string](b, `select input_tokens || ' ' || output_tokens from pgexec.runs where run_id = $1`, id); got != "115 6" {
+		t.Errorf("usage of the tree is %s, want 115 6: a node that failed has spent as well", got)
 	}
 	const tree = `select count(*) from pgexec.runs c join pgexec.runs p on c.parent_run_id = p.run_id
 		where p.run_id = $1 and c.depth = 1 and left(c.run_id::text, 13) = left(p.run_id::text, 13)`
