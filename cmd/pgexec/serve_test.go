@@ -272,7 +272,7 @@ func TestServe_ConnectionsAreNamed(t *testing.T) {
 			if _, err := pool.Exec(t.Context(), `insert into pgexec.runs (kind, input) values ('sql', '{"sql": "select 1"}')`); err != nil {
 				t.Fatal(err)
 			}
-			within(t, 20*time.Second, "connections are named", func() bool {
+			within(t, "connections are named", func() bool {
 				var all bool
 				err := pool.QueryRow(t.Context(), `select count(*) filter (where application_name = $1 || replica_id) = 1
 						and count(*) filter (where application_name = $2 || replica_id) between 1 and 2
