@@ -400,3 +400,20 @@ func TestBlob_SmallPayloadsMakeNone(t *testing.T) {
 		t.Errorf("%d rows about blobs", n)
 	}
 }
+
+// A list of runs is as long as it is, not as long as their inputs are.
+func TestBlob_ListLeavesOutInputsThatAreNotSmall(t *testing.T) {
+	b := setup(t)
+	small, large := b.start("x", text(1000)), b.start("x", text(100_000))
+	runs, err := b.client.List(b.ctx, nil)
+	if err != nil || len(runs) != 2 || runs[0].ID != large || runs[1].ID != small {
+		t.Fatal(runs, err)
+	}
+	if runs[0].Input != nil || string(runs[1].Input) != string(text(1000)) {
+		t.Errorf("inputs of %d and %d bytes", len(runs[0].Input), len(runs[1].Input))
+	}
+	run, err := b.client.Get(b.ctx, large)
+	if err != nil || string(run.Input) != string(text(100_000)) {
+		t.Errorf("the run itself: %d bytes, %v", len(run.Input), err)
+	}
+}

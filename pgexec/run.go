@@ -36,8 +36,9 @@ func (s RunStatus) Final() bool {
 
 // Run is a run as its row in pgexec.runs shows it.
 type Run struct {
-	ID     RunID
-	Kind   string
+	ID   RunID
+	Kind string
+	// Input is nil in what [Client.List] and [Client.Descendants] return if it is not small (some 64 KiB).
 	Input  json.RawMessage
 	Status RunStatus
 	// Owner is the id of the replica that runs it; 0 if none does.
@@ -216,22 +217,46 @@ func (c *Client) Wait(ctx context.Context, id RunID) (*Run, error) {
 	tick, cancel := l.Subscribe(id)
 	defer cancel()
 	for {
-		run, err := c.Get(ctx, id)
+		status, err := c.status(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if run.Status.Final() {
-			return run, c.exactResult(ctx, run)
+		if status.Final() {
+			run, err := c.ended(ctx, id)
+			if err != nil || run.Status.Final() { // else somebody has it retried meanwhile
+				return run, err
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for run %s (%s): %w", id, run.Status, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for run %s (%s): %w", id, status, context.Cause(ctx))
 		case _, ok := <-tick:
 			if !ok {
-				return nil, fmt.Errorf("wait for run %s (%s): the client was closed", id, run.Status)
+				return nil, fmt.Errorf("wait for run %s (%s): the client was closed", id, status)
 			}
 		}
 	}
+}
+
+// status reads where a run stands, and nothing else of it, as its input may be large.
+func (c *Client) status(ctx context.Context, id RunID) (status RunStatus, err error) {
+	err = c.pool.QueryRow(ctx, sql.ClientStatus, id).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrRunNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("read run %s: %w", id, err)
+	}
+	return status, nil
+}
+
+// ended reads a run that has ended, with its result byte for byte.
+func (c *Client) ended(ctx context.Context, id RunID) (*Run, error) {
+	run, err := c.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return run, c.exactResult(ctx, run)
 }
 
 // exactResult replaces what jsonb made of the result by the bytes in the log.

@@ -12,6 +12,8 @@ var (
 	ClientGet string
 	//go:embed client_exists.sql
 	ClientExists string
+	//go:embed client_status.sql
+	ClientStatus string
 	//go:embed client_list.sql
 	ClientList string
 	//go:embed client_descendants.sql

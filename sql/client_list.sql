@@ -1,5 +1,5 @@
 -- The newest runs first, by id, before a cursor: a plain read along the primary key.
-select r.run_id, kind, input, status, owner, r.epoch, queue, priority, labels, idempotency_key, case when run_at between timestamptz '0001-01-02 00:00Z' and '9999-12-30 00:00Z' then run_at end as run_at, created_by,
+select r.run_id, kind, pgexec.small_text(input)::jsonb as input, status, owner, r.epoch, queue, priority, labels, idempotency_key, case when run_at between timestamptz '0001-01-02 00:00Z' and '9999-12-30 00:00Z' then run_at end as run_at, created_by,
   created_at, started_at, finished_at, result, coalesce(result_seq, 0) as result_seq, error,
   case wanted
     when 'cancel' then 'being cancelled' || coalesce(': ' || wanted_reason, '')
