@@ -22,5 +22,7 @@
 //   - An approval is for one call, and holds no other one up (C38, C40): TestApproval_GatedAndUngatedCallsOfOneTurn_C38_C40.
 //   - Cancelling reaches the calls of sub-agents (C41): TestSubAgent_CancelReachesItsCallsInFlight_C41.
 //   - Keys are in no record and no row: TestSecrets_AreInNoRecord.
+//   - What one replica lacks, a key, a command or a role, fails no run while another one has it: TestReplica_WhatItLacksAnotherOneMayHave.
+//   - What the model answered is not asked again because the database is away for a moment: TestTurn_AnAnswerOutlivesAPauseOfTheDatabase.
 //   - All of it holds while replicas are killed: TestAgents_SixtyTurnsWithReplicasKilledEveryTwoSeconds, in module integration.
 package agent
