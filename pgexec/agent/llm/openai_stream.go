@@ -50,7 +50,7 @@ type openAIUsage struct {
 }
 
 // normal counts reasoning as output also where a server counts it beside it: then
-// only the total has it.
+// only the total has it. In the same way it counts what was cached as input.
 func (u *openAIUsage) normal() Usage {
 	n := Usage{
 		Input:      u.PromptTokens,
@@ -61,6 +61,9 @@ func (u *openAIUsage) normal() Usage {
 	}
 	if n.Reasoning > 0 && u.TotalTokens == n.Input+n.Output+n.Reasoning {
 		n.Output += n.Reasoning
+	}
+	if cached := n.CachedRead + n.CacheWrite; cached > n.Input {
+		n.Input += cached
 	}
 	return n
 }

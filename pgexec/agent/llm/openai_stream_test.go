@@ -142,6 +142,10 @@ func TestOpenAI_UsageIsNormalised(t *testing.T) {
 			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50,"total_tokens":180,"completion_tokens_details":{"reasoning_tokens":30}}}`},
 			llm.Usage{Input: 100, Output: 80, Reasoning: 30},
 		},
+		"what was cached counted beside the input": {
+			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":50,"prompt_tokens_details":{"cached_tokens":80,"cache_write_tokens":5}}}`},
+			llm.Usage{Input: 95, CachedRead: 80, CacheWrite: 5, Output: 50},
+		},
 		"details are null": {
 			[]string{text, finish("stop"), `{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":50,"prompt_tokens_details":null}}`},
 			llm.Usage{Input: 100, Output: 50},

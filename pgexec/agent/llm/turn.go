@@ -53,7 +53,7 @@ func (u *Usage) known() bool {
 			return false
 		}
 	}
-	return u.Input+u.Output > 0 && u.CachedRead+u.CacheWrite <= u.Input
+	return u.Input+u.Output > 0
 }
 
 // Turn is the model's complete answer.
