@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ func (env *Env) server(spec *Spec, hosts []string) (mcp.Server, hider, error) {
 	if err != nil {
 		return mcp.Server{}, hide, err
 	}
-	return mcp.Server{Name: spec.Name, URL: spec.URL, Headers: headers, HTTPClient: env.client(hosts)}, hide, nil
+	return mcp.Server{Name: cmp.Or(spec.ServerName, spec.Name), URL: spec.URL, Headers: headers, HTTPClient: env.client(hosts)}, hide, nil
 }
 
 // mcpFault is how a call, or a list of tools, of an MCP server fails.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -144,5 +145,62 @@ func TestMCP_ACallWhoseResultCannotBeKeptIsNotRepeated(t *testing.T) {
 	got := b.run(`"tools": [`+serverTool+`}]`, call("far_pay", `{}`))
 	if !got[0].IsError || !strings.Contains(got[0].Text, "the result could not be kept: ") || calls.Load() != 1 {
 		t.Errorf("after %d calls the model sees %+v", calls.Load(), got)
+	}
+}
+
+// What one tool of a server leaves in its session is there for the others: a browser, say, that one opens and another reads.
+func TestMCP_TheToolsOfAServerShareASession(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	for _, name := range []string{"open", "read"} {
+		server.AddTool(&sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(_ context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				return said(words(name))
+			})
+	}
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	var begun atomic.Int32
+	b := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte(`"server/discover"`)) { // what each begins with
+			begun.Add(1)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		handler.ServeHTTP(w, r)
+	})
+	got := b.run(`"tools": [`+serverTool+`}]`, call("far_open", `{}`), call("far_read", `{}`))
+	want(t, got[0], "open", false)
+	want(t, got[1], "read", false)
+	if n := begun.Load(); n != 1 {
+		t.Errorf("%d sessions were begun", n)
+	}
+}
+
+func TestMCP_AToolThatNoProviderTakesIsNamed(t *testing.T) {
+	b := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&m) // what is no request is answered alike
+		result := `{"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}`
+		if m.Method == "tools/list" {
+			result = `{"tools": [{"name": "odd", "inputSchema": {"type": "array"}}, {"name": "fine"}]}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case m.Method == "server/discover":
+			fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "error": {"code": -32601, "message": "unknown"}}`, m.ID)
+		default:
+			fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": %s}`, m.ID, result)
+		}
+	})
+	run := b.wait(b.start(`"tools": [` + serverTool + `}]`))
+	if !strings.Contains(run.Error, `tool far: tool "odd" of the MCP server has a schema that is not one of an object`) {
+		t.Errorf("the run is %s: %s", run.Status, run.Error)
+	}
+	if got := b.run(`"tools": [` + serverTool + `, "tools": ["fine"]}]`); len(got) != 0 {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -20,6 +20,8 @@ type Spec struct {
 	definition.Tool
 	// ServerTool is the name that an MCP server knows the tool by.
 	ServerTool string `json:"server_tool,omitempty"`
+	// ServerName is what the definition calls the server: all its tools share a session.
+	ServerName string `json:"server_name,omitempty"`
 	// Repeatable is what an MCP server says of a tool: that one call or several make no difference.
 	Repeatable bool `json:"repeatable,omitempty"`
 }
@@ -114,9 +116,13 @@ func (env *Env) pinServer(ctx context.Context, def *definition.Definition, t def
 	allowed := t.Tools
 	var specs []Spec
 	for _, of := range tools {
-		if allowed == nil || slices.Contains(allowed, of.Name) {
-			specs = append(specs, newServerSpec(t, &of))
+		if allowed != nil && !slices.Contains(allowed, of.Name) {
+			continue
 		}
+		if !ofObject(of.Schema) {
+			return nil, badTool("tool %s: tool %q of the MCP server has a schema that is not one of an object, which no provider takes; leave it out by the list of \"tools\"", t.Name, of.Name)
+		}
+		specs = append(specs, newServerSpec(t, &of))
 	}
 	for _, name := range allowed {
 		if !slices.ContainsFunc(tools, func(of mcp.Tool) bool { return of.Name == name }) {
@@ -124,6 +130,14 @@ func (env *Env) pinServer(ctx context.Context, def *definition.Definition, t def
 		}
 	}
 	return specs, nil
+}
+
+// ofObject reports whether a JSON Schema can be that of arguments.
+func ofObject(schema json.RawMessage) bool {
+	var s struct {
+		Type string `json:"type"`
+	}
+	return json.Unmarshal(schema, &s) == nil && (s.Type == "" || s.Type == "object")
 }
 
 func names(tools []mcp.Tool) string {
@@ -135,7 +149,7 @@ func names(tools []mcp.Tool) string {
 }
 
 func newServerSpec(t definition.Tool, of *mcp.Tool) Spec {
-	s := Spec{Tool: t, ServerTool: of.Name}
+	s := Spec{Tool: t, ServerTool: of.Name, ServerName: t.Name}
 	s.Name, s.Description, s.Parameters, s.Tools = serverToolName(t.Name, of.Name), of.Description, of.Schema, nil
 	s.Repeatable = isTrue(of.ReadOnly) || isTrue(of.Idempotent)
 	return s
