@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -55,12 +57,12 @@ func (a *app) client(pool *pgxpool.Pool) *pgexec.Client {
 func (a *app) newBlob() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blob",
-		Short: "Read what is too large for the log, and remove what nobody needs",
+		Short: "Read and store what is too large for the log, and remove what nobody needs",
 		Args:  noSuchCommand,
 		RunE:  needsCommand,
 	}
 	a.blobs.add(cmd.PersistentFlags())
-	cmd.AddCommand(a.newBlobGet(), a.newBlobLs(), a.newBlobGC())
+	cmd.AddCommand(a.newBlobGet(), a.newBlobPut(), a.newBlobLs(), a.newBlobGC())
 	return cmd
 }
 
@@ -107,6 +109,51 @@ func (a *app) blobGet(ctx context.Context, c *pgexec.Client, name, file string) 
 		return err
 	}
 	return writeFile(file, r)
+}
+
+func (a *app) newBlobPut() *cobra.Command {
+	var mediaType string
+	cmd := &cobra.Command{
+		Use:   "put FILE|-",
+		Short: "Store a file, and print the value that stands for it",
+		Long: `Store a file, or standard input, and print the JSON value that stands for it in the
+input of a run, the payload of a signal or the output of a task. It is kept for a
+day, and for as long as there is a run that has the value.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *pgexec.Client) error { return a.blobPut(ctx, c, given[0], mediaType) })
+		},
+	}
+	cmd.Flags().StringVar(&mediaType, "media-type", "", "what the bytes are (default by the file's name, else application/octet-stream)")
+	return cmd
+}
+
+func (a *app) blobPut(ctx context.Context, c *pgexec.Client, file, mediaType string) error {
+	if mediaType == "" {
+		mediaType = mime.TypeByExtension(filepath.Ext(file))
+	}
+	if mediaType == "" {
+		mediaType = "application/octet-stream"
+	}
+	from := a.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // it is only read
+		from = f
+	}
+	ref, err := c.PutBlob(ctx, mediaType, from)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(ref)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", value)
+	return err
 }
 
 // writeFile makes the file what r has, or leaves it as it was.

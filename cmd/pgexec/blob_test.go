@@ -64,6 +64,32 @@ func TestBlob_GetLsGC(t *testing.T) {
 	}
 }
 
+// What is stored by the command line is a value of inputs, and is read again.
+func TestBlobPut_IsAValue(t *testing.T) {
+	t.Parallel()
+	pgtest.DB(t)
+	with := func(args ...string) []string { return append(args, "--database-url", pgtest.URL(t)) }
+	file := filepath.Join(t.TempDir(), "in.json")
+	if err := os.WriteFile(file, []byte("[1, 2]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]outcomeOf{
+		"application/json": invoke(t, with("blob", "put", file)...),
+		"text/x":           invokeWith(t, "[1, 2]", with("blob", "put", "-", "--media-type", "text/x")...),
+	} {
+		var ref pgexec.BlobRef
+		if err := json.Unmarshal([]byte(got.out), &ref); err != nil || ref.MediaType != what || ref.Size != 6 {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+		if out := mustInvoke(t, with("blob", "get", ref.URL)...); out != "[1, 2]" {
+			t.Errorf("%s: read %q", what, out)
+		}
+	}
+	if got := invoke(t, with("blob", "put", file+"x")...); got.code != exitFailure || !strings.Contains(got.err, file+"x") {
+		t.Errorf("of no file: %+v", got)
+	}
+}
+
 // A collector that meets another one says so: in words, to programs, and by its exit code.
 func TestBlobGC_GivesWayToAnotherCollector(t *testing.T) {
 	t.Parallel()

@@ -127,7 +127,7 @@ func (s *Store) open(ctx context.Context, base string) (bucket, error) {
 		s.buckets[base] = b
 		return b, nil
 	}
-	return nil, fmt.Errorf("%s is none of the configured blob stores (%s): add it to those that are read", base, strings.Join(s.bases(), ", "))
+	return nil, fmt.Errorf("%s is none of the configured blob stores (%s): add it to those that are read (BlobRead, --blob-read)", base, strings.Join(s.bases(), ", "))
 }
 
 func (s *Store) bases() []string {
