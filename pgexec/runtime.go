@@ -130,6 +130,7 @@ const (
 type Runtime struct {
 	pool  *pgxpool.Pool
 	blobs *blob.Store
+	log   *slog.Logger
 	rt    *runtime.Runtime
 }
 
@@ -144,7 +145,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 		return nil, err
 	}
 	blobs := blob.New(pool, blob.Config{Write: c.BlobStore, Read: c.BlobRead})
-	return &Runtime{pool: pool, blobs: blobs, rt: runtime.New(runtime.Config{
+	return &Runtime{pool: pool, blobs: blobs, log: c.Logger, rt: runtime.New(runtime.Config{
 		Pool:        pool,
 		SessionConn: c.SessionConn,
 		Kinds:       c.Kinds.byName,
@@ -186,7 +187,20 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.blobs.Close()
+	r.warnOfUnread(ctx)
 	return r.rt.Run(ctx)
+}
+
+// warnOfUnread names the blob stores that a change of the configuration may have forgotten.
+func (r *Runtime) warnOfUnread(ctx context.Context) {
+	stores, err := r.blobs.Unread(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		r.log.Warn("which stores have blobs?", "error", err)
+	case len(stores) > 0:
+		r.log.Warn("blobs are in stores that this replica does not read: nodes that need them will fail (BlobRead, --blob-read)", "stores", stores)
+	}
 }
 
 // State returns what the replica is doing now.

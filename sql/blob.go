@@ -12,6 +12,8 @@ var (
 	BlobHold string
 	//go:embed blob_find.sql
 	BlobFind string
+	//go:embed blob_stores.sql
+	BlobStores string
 	//go:embed blob_list.sql
 	BlobList string
 	//go:embed blob_chunk_write.sql

@@ -95,6 +95,19 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
+// Unread returns the stores that have blobs, by what the database knows, and are none of those that s reads.
+func (s *Store) Unread(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, sql.BlobStores, s.bases())
+	if err != nil {
+		return nil, fmt.Errorf("list blob stores: %w", err)
+	}
+	stores, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list blob stores: %w", err)
+	}
+	return stores, nil
+}
+
 // Close closes what was opened. A later use opens it again.
 func (s *Store) Close() {
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +134,29 @@ func TestCheck_DirectoryThatCannotBeWrittenTo(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(parent, "*.tmp")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// A store that has blobs and is not read is named, so that who changes stores hears of it before a node needs one.
+func TestUnread_NamesStoresThatAreNotRead(t *testing.T) {
+	b := setup(t, Config{})
+	first, second := "file://"+t.TempDir(), "file://"+t.TempDir()
+	check := func(cfg Config, want ...string) {
+		t.Helper()
+		got, err := b.open(cfg).Unread(b.ctx)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("of %+v: %v, %v, want %v", cfg, got, err, want)
+		}
+	}
+	check(Config{})
+	for _, store := range []string{Database, first, second, second} {
+		if _, err := b.open(Config{Write: store}).Put(b.ctx, b.run(), "text/plain", random(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(Config{}, first, second)
+	check(Config{Write: first + "/"}, second)
+	check(Config{Write: second, Read: []string{first}})
 }
 
 func TestGet_AlteredOrMissingIsAFault(t *testing.T) {
