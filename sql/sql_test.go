@@ -179,7 +179,7 @@ func checkSource(t *testing.T, root fs.FS, path string) {
 	})
 }
 
-// What the client reads of a run is the same whichever statement finds it. The list stands in each of the three: a
+// What the client reads of a run is the same whichever statement finds it, but for inputs that are not small, which lists leave out. The list stands in each of the three: a
 // statement that finds runs in all three ways would be planned for none of them.
 func TestStatements_OfRunsReadTheSameColumns(t *testing.T) {
 	t.Parallel()
@@ -192,7 +192,7 @@ func TestStatements_OfRunsReadTheSameColumns(t *testing.T) {
 		}
 		return list
 	}
-	want := columns("client_get.sql", "pgexec.runs")
+	want := strings.Replace(columns("client_get.sql", "pgexec.runs"), ", input,", ", pgexec.small_text(input)::jsonb as input,", 1)
 	for name, from := range map[string]string{"client_list.sql": "pgexec.runs", "client_descendants.sql": "below\njoin"} {
 		if got := columns(name, from); got != want {
 			t.Errorf("%s reads\n%s\nclient_get.sql\n%s", name, got, want)
