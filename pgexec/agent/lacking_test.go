@@ -46,6 +46,6 @@ func TestReplica_AMCPServerThatOneLacksAnotherOneMayHave(t *testing.T) {
 	id := b.ask("go")
 	b.eventually(`select status = 'parked' and reason ~ 'root.*configuration has no command of that name' from pgexec.runs where run_id = $1`, id)
 	poor.drain()
-	b.replicaWith(agent.Config{MCP: map[string]mcp.Server{"here": {Name: "here", Command: []string{"true"}}}})
-	b.eventually(`select reason ~ 'root.*MCP server here' from pgexec.runs where run_id = $1`, id)
+	b.replicaWith(agent.Config{MCP: map[string]mcp.Server{"here": {Name: "here", Command: []string{"pgexec-no-such-program"}}}})
+	b.eventually(`select status = 'parked' and reason ~ 'root.*MCP server here: start the command: .*not found.*replica of process' from pgexec.runs where run_id = $1`, id)
 }

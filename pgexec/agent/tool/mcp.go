@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os/exec"
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/mcp"
@@ -34,7 +36,7 @@ func mcpFault(err error, hide hider) error {
 	}
 	fault := pgexec.WithCode(errors.New(hide.text(e.Error())), codeMCP)
 	switch {
-	case errors.Is(err, mcp.ErrUnknownServer):
+	case errors.Is(err, mcp.ErrUnknownServer), errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist): // the command is not there
 		return Lacking(fault, codeMCP)
 	case e.Permanent, errors.Is(err, kinds.ErrAddressRefused):
 		return pgexec.Permanent(fault)
