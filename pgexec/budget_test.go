@@ -3,6 +3,7 @@ package pgexec_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,4 +133,51 @@ func TestRun_TimesBeyondAllCalendars(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// G7, C44: what a node with limits of its own waits for does not keep it from starting: at a limit what has not begun is
+// ended. What programs outside do is in flight, also for a replica that takes the run over when the limit is reached.
+func TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	seen := make(chan string, 1)
+	pgexec.AddKind(kinds, "start", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		spending := n.Spawn("spend", nil, &pgexec.SpawnOpts{ID: "spending"})
+		n.Spawn("last", nil, &pgexec.SpawnOpts{OwnLimits: true, Join: pgexec.AllDone, After: []pgexec.NodeRef{
+			n.Spawn("outside", nil, &pgexec.SpawnOpts{ID: "task"}),
+			n.Spawn("spend", nil, &pgexec.SpawnOpts{ID: "more", After: []pgexec.NodeRef{spending}}),
+		}})
+		return 0, nil
+	}, nil)
+	pgexec.AddKind(kinds, "spend", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		n.AddUsage(pgexec.Usage{OutputTokens: 10})
+		return 1, nil
+	}, nil)
+	pgexec.AddKind(kinds, "last", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		var words []string
+		for _, p := range n.Parents() {
+			raw, _ := p.RawOutput()
+			words = append(words, fmt.Sprintf("%s %s %v", p.ID(), raw, p.Err()))
+		}
+		seen <- strings.Join(words, ", ")
+		n.Pause(n.Budget().LimitReached)
+		return 2, nil
+	}, nil)
+	b.declare("outside")
+	first := b.replica(kinds, briefly)
+	id, err := b.client.Start(b.ctx, "start", nil, &pgexec.StartOpts{Limits: pgexec.Limits{MaxTokens: 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := b.take("outside", "w", time.Hour)
+	b.eventually(`select status = 'parked' and nodes_done = 3 from pgexec.runs where run_id = $1`, id)
+	first.drain()
+	b.replica(kinds, briefly)
+	b.complete(job.ID, "w", `"by hand"`)
+	const want = `task "by hand" <nil>, more  not run to its end: limit max_tokens reached: 10 of 10 tokens spent`
+	if got := receive(t, "the last node", seen); got != want {
+		t.Errorf("the last node sees\n%s, want\n%s", got, want)
+	}
+	b.succeed(id)
+	b.checkLog(id)
 }

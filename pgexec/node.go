@@ -198,6 +198,8 @@ type SpawnOpts struct {
 	Timeout time.Duration
 	// OwnLimits has the node start although a limit of the run is reached: its
 	// handler looks at [Node.Budget] and winds down, say with a last answer and [Node.Pause].
+	// With Join AllDone the limit holds none of its parents either: one that has not
+	// started ends with an error of code "limit_reached" that names the limit.
 	OwnLimits bool
 }
 

@@ -123,14 +123,16 @@ func (s *scene) baseRequest() *llm.Request {
 type ledger struct {
 	MaxTurns, MaxToolCalls int // 0 for no limit
 	SoftLimit              float64
-	costUSD                *string // nil if the model has no price
-	costNano               *int64
+	// seconds are since the run began, of those that it has to its deadline; nil without one.
+	seconds, deadline *float64
+	costUSD           *string // nil if the model has no price
+	costNano          *int64
 }
 
 func (a *Agents) readLedger(ctx context.Context, id pgexec.RunID, def *definition.Definition, u *llm.Usage) (*ledger, error) {
 	l := new(ledger)
 	err := a.cfg.Pool.QueryRow(ctx, sql.AgentTurn, id, def.Provider, def.Model, u.Input, u.CachedRead, u.CacheWrite, u.Output).Scan(
-		&l.costUSD, &l.costNano, &l.MaxTurns, &l.MaxToolCalls, &l.SoftLimit)
+		&l.costUSD, &l.costNano, &l.MaxTurns, &l.MaxToolCalls, &l.SoftLimit, &l.seconds, &l.deadline)
 	if err != nil {
 		return nil, fmt.Errorf("read limits and price: %w", err)
 	}

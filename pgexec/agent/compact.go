@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/agent/llm"
+	"github.com/pgexec/runtime/pgexec/agent/tool"
 )
 
 const (
@@ -14,6 +15,8 @@ const (
 	bytesPerToken = 3
 	// minTranscript is the shortest transcript, in bytes, that is tried when longer ones do not fit.
 	minTranscript = 4 << 10
+	// minGain is how small a part of the conversation a summary may be worth while for: an eighth.
+	minGain = 8
 )
 
 const compactSystem = `You summarise the work of an assistant so that it can go on with the summary in the place of the conversation. ` +
@@ -35,7 +38,7 @@ func (a *Agents) handleCompact(ctx context.Context, n *pgexec.Node, in numberInp
 	if s.past[len(s.past)-1].turn.Overflow != "" {
 		keep = 1 // the guess at the window was wrong, or these turns are long
 	}
-	out := &compactOutput{FirstKept: keepFrom(s.past, keep)}
+	out := &compactOutput{FirstKept: s.keepFrom(s.past, keep)}
 	limit := int(s.def.Context.CompactAt * float64(s.def.Context.Window) * bytesPerToken)
 	for {
 		answer, err := client.Do(ctx, s.summaryRequest(transcript(&s.open, s.past, out.FirstKept, limit)), nil)
@@ -55,6 +58,22 @@ func (a *Agents) handleCompact(ctx context.Context, n *pgexec.Node, in numberInp
 		}
 		return out, nil
 	}
+}
+
+// size is about how many tokens the conversation after these turns has, with all that a request repeats.
+func (s *scene) size(pasts []past) int64 {
+	return llm.EstimateTokens(&llm.Request{System: s.def.System, Tools: tool.LLM(s.tools), Messages: conversation(&s.open, pasts)})
+}
+
+// keepFrom is the number of the first turn that a compaction after these turns leaves as it is: at most keep turns are
+// left, and no more than half of the conversation, or it would soon be too long again.
+func (s *scene) keepFrom(pasts []past, keep int) int { return keepFrom(pasts, keep, s.size(pasts)/2) }
+
+// worthCompacting reports whether a summary after these turns would replace enough for the conversation to be clearly shorter. Where
+// the prompt, the tools and the last turn alone are too long it would not, and the next turn would ask for one again.
+func (s *scene) worthCompacting(pasts []past) bool {
+	replaced := replaced(&s.open, pasts, s.keepFrom(pasts, s.def.Context.KeepTurns))
+	return minGain*llm.EstimateTokens(&llm.Request{Messages: replaced}) >= s.size(pasts)
 }
 
 func (s *scene) summaryRequest(transcript string) *llm.Request {

@@ -1,9 +1,14 @@
 package agent_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/pgexec/runtime/pgexec"
 )
 
 func TestCompact_ALongConversationIsSummarisedAndGoesOn(t *testing.T) {
@@ -135,5 +140,49 @@ func (b *bundle) checkError(id any, node, words string) {
 	b.t.Helper()
 	if got := query[string](b, `select coalesce(error, '') from pgexec.nodes where run_id = $1 and node_id = $2`, id, node); !strings.Contains(got, words) {
 		b.t.Errorf("error of %s: %q, want %q in it", node, got, words)
+	}
+}
+
+// Of turns that are too long for what is always kept, fewer are kept, so that a summary makes room for more than one. Where the
+// prompt alone is too long, a summary helps little, and none is made until it replaces enough.
+func TestCompact_WhatIsKeptDoesNotHaveASummaryMadeEachTurn(t *testing.T) {
+	const calls = 24
+	for name, tc := range map[string]struct {
+		prompt       string
+		result       int // bytes that each call gives; the model counts a token for each four
+		window, most int // most summaries
+	}{
+		"long turns":    {"the task", 4000, 4500, calls / 2},
+		"a long prompt": {strings.Repeat("a long task. ", 2300), 100, 9000, calls / 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, `
+rules:
+  - when: {system: You summarise}
+    reply: {text: SUMMARY}
+  - when: {result: the last one}
+    reply: {text: finished}
+  - reply: {calls: [{name: big, args: {}}]}
+`)
+			b.define("a", object{"tools": []object{kindTool("big")}, "context": object{"window": tc.window, "keep_turns": 4}})
+			var called atomic.Int64
+			b.replica(func(k *pgexec.Kinds) {
+				pgexec.AddKind(k, "big", func(context.Context, *pgexec.Node, json.RawMessage) (string, error) {
+					if called.Add(1) == calls {
+						return "the last one", nil
+					}
+					return strings.Repeat("x", tc.result), nil
+				}, nil)
+			})
+			id := b.ask(tc.prompt)
+			if got := b.answer(id); got.Text != "finished" || got.Turns != calls+1 {
+				t.Errorf("answer %+v", got)
+			}
+			n := query[int](b, `select count(*)::int from pgexec.nodes where run_id = $1 and kind = 'compact'`, id)
+			if n == 0 || n > tc.most {
+				t.Errorf("%d summaries in %d turns, want some and at most %d", n, calls+1, tc.most)
+			}
+			b.requests()
+		})
 	}
 }

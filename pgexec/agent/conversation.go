@@ -52,6 +52,21 @@ func conversation(o *opening, pasts []past) []llm.Message {
 	return messages
 }
 
+// replaced is what a summary that keeps the turns from first on would take out of the conversation after these turns.
+func replaced(o *opening, pasts []past, first int) []llm.Message {
+	var messages []llm.Message
+	summary := lastSummary(pasts)
+	if summary == nil {
+		messages = o.messages()
+	}
+	for i := range pasts {
+		if n := pasts[i].number; n < first && (summary == nil || n >= summary.FirstKept) {
+			messages = append(messages, pasts[i].messages()...)
+		}
+	}
+	return messages
+}
+
 // lastSummary is the newest one, nil without any.
 func lastSummary(pasts []past) *compactOutput {
 	for i := len(pasts) - 1; i >= 0; i-- {
@@ -100,23 +115,28 @@ func (o *opening) summarised(summary string) llm.Message {
 }
 
 // keepFrom is the number of the first turn that a compaction after these turns
-// leaves as it is, so that at most keep turns are; one turn at least is summarised.
-func keepFrom(pasts []past, keep int) int {
+// leaves as it is, so that at most keep turns are, and beside the last one no more than have room tokens
+// altogether; one turn at least is summarised.
+func keepFrom(pasts []past, keep int, room int64) int {
 	first := 0
 	if s := lastSummary(pasts); s != nil {
 		first = s.FirstKept
 	}
-	var numbers []int
-	for _, p := range pasts {
-		if p.number >= first && p.turn.Message != nil {
-			numbers = append(numbers, p.number)
+	var answered []*past
+	for i := range pasts {
+		if p := &pasts[i]; p.number >= first && p.turn.Message != nil {
+			answered = append(answered, p)
 		}
 	}
-	keep = min(keep, len(numbers)-1)
-	if keep <= 0 {
-		return pasts[len(pasts)-1].number + 1
+	from := pasts[len(pasts)-1].number + 1
+	for kept := 0; kept < min(keep, len(answered)-1); kept++ {
+		p := answered[len(answered)-1-kept]
+		if room -= llm.EstimateTokens(&llm.Request{Messages: p.messages()}); room < 0 && kept > 0 {
+			break
+		}
+		from = p.number
 	}
-	return numbers[len(numbers)-keep]
+	return from
 }
 
 // transcript tells, within about so many bytes, what a compaction is to summarise: everything before turn first.

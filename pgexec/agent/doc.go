@@ -18,7 +18,8 @@
 //   - A provider's wait is the run's, not a replica's (C49): TestTurn_RetryAfterIsWaitedForDurably_C49.
 //   - An answer without its end is no answer (C50): TestTurn_FaultsOfTheProviderAreTriedAgain_C50.
 //   - A limit keeps everything: one last turn, then a pause that a higher limit ends (C44):
-//     TestLimits_LastTurnThenPausedThenResumed_C44.
+//     TestLimits_LastTurnThenPausedThenResumed_C44, whatever reaches it: TestLimits_ReachedInFlightHaveTheirLastTurnToo_C44,
+//     TestLimits_OfTimeHaveTheirLastTurn_C44.
 //   - An approval is for one call, and holds no other one up (C38, C40): TestApproval_GatedAndUngatedCallsOfOneTurn_C38_C40.
 //   - Cancelling reaches the calls of sub-agents (C41): TestSubAgent_CancelReachesItsCallsInFlight_C41.
 //   - Keys are in no record and no row: TestSecrets_AreInNoRecord.

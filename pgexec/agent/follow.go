@@ -20,14 +20,14 @@ func (t *turn) follow(out *turnOutput, answer *llm.Turn) {
 		t.n.Pause(t.limit)
 		out.hold(answer, 0, t.limit)
 		if t.def.Interactive && len(answer.Calls) == 0 {
-			t.awaitMessage(&answer.Usage)
+			t.awaitMessage(out)
 		} else {
 			t.spawnTurn(nil)
 		}
 	case answer.Stop == llm.StopPause:
 		t.spawnTurn(nil)
 	case len(answer.Calls) == 0 && t.def.Interactive:
-		t.awaitMessage(&answer.Usage)
+		t.awaitMessage(out)
 	case len(answer.Calls) == 0:
 		t.spawnAnswer()
 	case limit != "":
@@ -47,10 +47,10 @@ func (o *turnOutput) hold(answer *llm.Turn, from int, limit string) {
 
 // awaitMessage has the next turn wait for the user's next message. Only when it is
 // there is it worth while to summarise a long conversation.
-func (t *turn) awaitMessage(u *llm.Usage) {
+func (t *turn) awaitMessage(out *turnOutput) {
 	after := []pgexec.NodeRef{t.n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: messageSignal},
 		&pgexec.SpawnOpts{ID: messageID(t.number), OwnLimits: true})}
-	if t.tooLong(u) {
+	if t.tooLong(out) {
 		after = append(after, t.spawnCompact(after))
 	}
 	t.spawnTurn(after)
@@ -65,7 +65,7 @@ func (t *turn) goOn(out *turnOutput, answer *llm.Turn) {
 			pgexec.SignalInput{Name: messageSignal, Timeout: "0s", Default: []byte("null")},
 			&pgexec.SpawnOpts{ID: inboxID(t.number), After: t.after(calls), Join: pgexec.AllDone, OwnLimits: true}))
 	}
-	if t.tooLong(&answer.Usage) {
+	if t.tooLong(out) {
 		after = append(after, t.spawnCompact(calls))
 	}
 	t.spawnTurn(after)
@@ -92,9 +92,12 @@ func (t *turn) spawnCalls(out *turnOutput, answer *llm.Turn) []pgexec.NodeRef {
 	return refs
 }
 
-// tooLong reports whether the next request would come near to the model's window.
-func (t *turn) tooLong(u *llm.Usage) bool {
-	return float64(u.Input+u.Output) >= t.def.Context.CompactAt*float64(t.def.Context.Window)
+// tooLong reports whether the next request would come near to the model's window, and a summary would help.
+func (t *turn) tooLong(out *turnOutput) bool {
+	if float64(out.Usage.Input+out.Usage.Output) < t.def.Context.CompactAt*float64(t.def.Context.Window) {
+		return false
+	}
+	return t.worthCompacting(append(t.past[:len(t.past):len(t.past)], past{number: t.number, before: t.heard, turn: *out}))
 }
 
 func (t *turn) spawnAnswer() {

@@ -46,12 +46,16 @@ func (t *turn) meters() meters {
 func (t *turn) costs(more use) meters {
 	b := &t.budget
 	tokens := b.Spent.InputTokens + b.Spent.OutputTokens + more.usage.Input + more.usage.Output
-	return meters{
+	m := meters{
 		{"max_tokens", float64(tokens), float64(b.MaxTokens), plain},
 		{"max_cost_usd", float64(b.Spent.CostNanoUSD + more.costNano), float64(b.MaxCostNanoUSD), usd},
 		{"max_nodes", float64(b.Nodes + more.nodes), float64(b.MaxNodes), plain},
 		{"max_wall", float64(b.Active + more.took), float64(b.MaxActive), span},
 	}
+	if t.row.deadline != nil {
+		m = append(m, meter{"deadline", *t.row.seconds * float64(time.Second), *t.row.deadline * float64(time.Second), span})
+	}
+	return m
 }
 
 func plain(v float64) string { return fmt.Sprintf("%.0f", v) }

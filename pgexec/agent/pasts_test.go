@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -64,7 +65,7 @@ func TestCompact_NothingIsLostAndNoCallLosesItsResult_C46(t *testing.T) {
 				pasts = turns(n, 3)
 				pasts[1].summary = &compactOutput{Summary: "the first", FirstKept: 2}
 			}
-			first := keepFrom(pasts, keep)
+			first := keepFrom(pasts, keep, math.MaxInt64)
 			told := transcript(asked("go"), pasts, first, 100_000)
 			last := &pasts[len(pasts)-1]
 			if last.summary != nil {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/graph"
@@ -48,7 +49,8 @@ func (r *Run) launch() (limit string) {
 }
 
 // admit starts those of some nodes, in their order and while there is room, that
-// the run's own limits let start, and returns the others.
+// the run's own limits let start, and returns the others. Of these it ends the ones
+// that a node with limits of its own waits for.
 func (r *Run) admit(nodes []*graph.Node, limit *string, room func() bool, start func(*graph.Node)) []*graph.Node {
 	var kept []*graph.Node
 	for len(nodes) > 0 && room() {
@@ -57,16 +59,38 @@ func (r *Run) admit(nodes []*graph.Node, limit *string, room func() bool, start 
 		if *limit == "" {
 			*limit = r.limitReached()
 		}
-		if *limit != "" && !n.OwnLimits {
+		switch {
+		case *limit == "" || n.OwnLimits:
+			start(n)
+		case !n.HoldsUpOwnLimits():
 			kept = append(kept, n)
-			continue
+		case r.mayHaveTask(n):
+			start(n)
+		default:
+			r.endHeld(n, *limit)
 		}
-		start(n)
 	}
 	if kept == nil {
 		return nodes
 	}
 	return append(kept, nodes...)
+}
+
+// mayHaveTask reports, once, that a former owner may have begun a task for the node: then a worker may be at it, or
+// have done it, and the node is in flight.
+func (r *Run) mayHaveTask(n *graph.Node) bool {
+	kind := r.x.kind(n.Kind)
+	return kind != nil && kind.external && r.ready.takeFormer(n)
+}
+
+// endHeld ends a node that a limit keeps from starting, for the sake of one that
+// waits for it and is to start all the same.
+func (r *Run) endHeld(n *graph.Node, limit string) {
+	words := "not run to its end: " + limit
+	if n.Failure != nil {
+		words += "; its last attempt failed" + afterColon(n.Failure.GetMessage())
+	}
+	r.recordPermanent(&attempt{node: n, finished: r.x.NowFunc()}, &Failure{Err: errors.New(words), Code: "limit_reached"})
 }
 
 func (r *Run) launchNode(n *graph.Node) {

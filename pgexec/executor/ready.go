@@ -9,6 +9,23 @@ type ready struct {
 	crowd   []*graph.Node // yet to get in line for a fleet-wide limit
 	foreign []*graph.Node // of kinds this replica does not have
 	asking  bool          // whether the kind of a foreign one has been declared
+	// former are those that were ready when the run was claimed: what they do may have begun before.
+	former map[*graph.Node]bool
+}
+
+// claimed takes in the nodes that were ready when the run was claimed.
+func (r *ready) claimed(nodes []*graph.Node) {
+	r.former = make(map[*graph.Node]bool, len(nodes))
+	for _, n := range nodes {
+		r.former[n] = true
+	}
+}
+
+// takeFormer reports, once of each node, that it was ready when the run was claimed.
+func (r *ready) takeFormer(n *graph.Node) bool {
+	former := r.former[n]
+	delete(r.former, n)
+	return former
 }
 
 // queued is the number of nodes that wait for nothing but the run's own limits.

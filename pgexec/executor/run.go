@@ -18,7 +18,8 @@ import (
 // flushers and whoever pokes it reach it through the mailbox only.
 //
 // A node that the graph calls ready is in exactly one place: in ready, in waiting,
-// or in flight, with its attempt or with the record that ends it.
+// or in flight, with its attempt or with the record that ends it. outside is what has
+// reached the run from elsewhere, stop why it is to come to a stop here.
 type Run struct {
 	x       *Executor
 	claimed ownership.Claimed
@@ -105,7 +106,9 @@ func (r *Run) drive(claimCtx, workCtx context.Context) ending {
 	if end, ok := r.rehydrate(workCtx); !ok {
 		return end
 	}
-	r.enqueue(r.g.Frontier())
+	frontier := r.g.Frontier()
+	r.ready.claimed(frontier)
+	r.enqueue(frontier)
 	if len(r.waiting.childNodes()) > 0 {
 		r.look()
 	}

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"slices"
 	"sync/atomic"
 
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -30,6 +31,12 @@ type Node struct {
 func (n *Node) Status() Status { return Status(n.status.Load()) }
 
 func (n *Node) setStatus(s Status) { n.status.Store(uint32(s)) }
+
+// HoldsUpOwnLimits reports that a node waits for this one, however it ends, that is to start although a
+// limit is reached. It is only for the goroutine that owns the graph.
+func (n *Node) HoldsUpOwnLimits() bool {
+	return slices.ContainsFunc(n.children, func(c *Node) bool { return c.OwnLimits && c.Join == pb.Join_JOIN_ALL_DONE })
+}
 
 // Spec is what a node is to do, and after which others. It is fixed since the node
 // is known: any goroutine may read it.
