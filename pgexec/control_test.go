@@ -334,15 +334,7 @@ func TestRun_DeletedByHandIsLetGo(t *testing.T) {
 	if _, err := b.pool.Exec(b.ctx, `select pg_notify('pgexec_control', $1)`, id.String()); err != nil {
 		t.Fatal(err)
 	}
-	tick, late := time.NewTicker(10*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for r.HotRuns() > 0 {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("the run is still hot")
-		}
-	}
+	r.cool()
 }
 
 // A deadline before 1970 is one that has passed, not none.

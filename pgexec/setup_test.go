@@ -83,6 +83,20 @@ func (r *replica) drain() {
 	}
 }
 
+// cool waits until the replica has no run in memory: a moment after the database says so of each.
+func (r *replica) cool() {
+	r.t.Helper()
+	tick, late := time.NewTicker(10*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for r.HotRuns() > 0 {
+		select {
+		case <-tick.C:
+		case <-late:
+			r.t.Fatalf("%d runs are still hot", r.HotRuns())
+		}
+	}
+}
+
 func (b *bundle) start(kind string, input any) pgexec.RunID {
 	b.t.Helper()
 	id, err := b.client.Start(b.ctx, kind, input, nil)
