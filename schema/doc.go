@@ -23,6 +23,8 @@
 //   - A request answers in every state of a run, and reaches the whole tree (C15, C41): TestControl_AnswersInEveryState_C15,
 //     TestControl_ReachesTheWholeTree_C41.
 //   - A signal is sent once with the same dedupe key: TestSignal_DedupeKey; one that nothing can consume is refused: TestControl_Refusals.
+//   - What people ask of runs does not read all of them: TestViews_DoNotReadAllRuns. What cannot be is refused in words:
+//     TestRunsInsert_RefusesWhatMakesNoSense, TestTasks_UsageIsRefusedInWords.
 //   - Requests need the use of the schema, and give no more: TestControl_NeedsOnlyUsageOfTheSchema.
 //   - Making partitions never waits for a reader, and appends go on: TestEnsurePartitions_DoesNotWaitForAReader.
 //   - Any record, damaged ones and those of later versions included, and any payload is shown in SQL without an error

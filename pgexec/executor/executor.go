@@ -22,6 +22,9 @@
 //   - A run whose next nodes are of kinds this replica lacks goes to one that has
 //     them, whatever else it waits for: TestRolling_TwoBuildsWithDifferentKinds,
 //     TestRolling_MissingKindBesideOtherWaits, TestRolling_DrainDoesNotParkWhatOthersCanRun.
+//   - What is spent is counted once, by attempts that fail and by programs outside as well: TestUsage_OfForksAndFailedAttempts,
+//     TestTask_UsageIsRecordedAndCountedOnce. An open approval is listed wherever its run is:
+//     TestApprovals_AreListedWhereverTheRunIs_C38.
 //   - A node that programs outside do is recorded once, whoever dies meanwhile, and a
 //     worker that dies is no attempt (C17, C18): TestTask_LostLeases_C17_C18,
 //     TestTask_DrainAndTakeoverKeepIt, TestTasks_WorkersAndReplicasKilled.

@@ -476,3 +476,24 @@ func TestDeclareKind_Refused(t *testing.T) {
 		}
 	}
 }
+
+// What is shown of runs is removed, where nobody did who knew, once their own rows have it; that of runs that are hot, or
+// in between two owners, stays.
+func TestHousekeeping_RemovesWhatIsShownOfRunsThatRest(t *testing.T) {
+	b := setup(t)
+	b.exec(`insert into pgexec.runs (kind) select 'k' from generate_series(1, 5)`)
+	b.exec(`update pgexec.runs set status = s, owner = case s when 'running' then 1 end
+		from (select run_id as id, (array['queued', 'running', 'parked', 'paused', 'failed'])[row_number() over (order by run_id)] as s from pgexec.runs) _ where run_id = id`)
+	b.exec(`insert into pgexec.run_usage select run_id, 0, 1, 1, 1, 0, 1 from pgexec.runs`)
+	b.exec(`insert into pgexec.run_usage select pgexec.uuid7(), 1, 1, 1, 1, 0, 1`)
+	w, err := New(b.config(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.removeUsage(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := get[string](b, `select string_agg(r.status, ' ' order by r.status) from pgexec.run_usage u left join pgexec.runs r using (run_id)`); left != "queued running" {
+		t.Errorf("what is left is of runs that are %s", left)
+	}
+}
