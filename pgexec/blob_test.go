@@ -417,3 +417,26 @@ func TestBlob_ListLeavesOutInputsThatAreNotSmall(t *testing.T) {
 		t.Errorf("the run itself: %d bytes, %v", len(run.Input), err)
 	}
 }
+
+// A person's decision may have arguments of any size: an approval ends with a
+// payload that is read by itself.
+func TestBlob_LargeInApprovals(t *testing.T) {
+	b := setup(t)
+	b.replica(spawning(), briefly)
+	id := b.start("root", map[string]any{"Kind": pgexec.KindApproval, "Input": pgexec.ApprovalInput{About: "x", Timeout: "1h"}})
+	b.eventually(`select count(*) = 1 from pgexec.runs where run_id = $1 and status = 'parked'`, id)
+	if err := b.client.Signal(b.ctx, id, "approval", map[string]any{"approve": true, "args": text(200_000)}, &pgexec.SignalOpts{NodeID: "it"}); err != nil {
+		t.Fatal(err)
+	}
+	if run := b.succeed(id); len(run.Result) != 200_000+len(`{"args":}`) {
+		t.Errorf("the output has %d bytes: %.100s", len(run.Result), run.Result)
+	}
+	b.checkLog(id)
+	other := b.start("root", map[string]any{"Kind": pgexec.KindApproval, "Input": pgexec.ApprovalInput{About: "x"}})
+	if err := b.client.Signal(b.ctx, other, "approval", map[string]any{"approve": false, "more": text(200_000)}, &pgexec.SignalOpts{NodeID: "it"}); err != nil {
+		t.Fatal(err)
+	}
+	if run := b.wait(other); run.Status != pgexec.RunFailed || !strings.Contains(run.Error, "want {") {
+		t.Errorf("run is %s: %.300s", run.Status, run.Error)
+	}
+}
