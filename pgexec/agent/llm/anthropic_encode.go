@@ -102,7 +102,7 @@ func (anthropicFormat) messages(_ *Request, steps []step) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, raw)
+		list = append(list, wellFormed(raw))
 		for _, m := range s.results {
 			user = append(user, anthropicResult(m))
 		}

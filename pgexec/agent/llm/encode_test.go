@@ -165,6 +165,30 @@ func TestEncode_ToolsOfTheProviderComeAfterOurs(t *testing.T) {
 	}
 }
 
+// An answer that was cut off in the middle of a character can be sent back. The rest keeps its bytes.
+func TestEncode_HalfACharacterIsNotSentBack_C46(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		`so \ud83d\ude00 \u00fc \\ud83d`: `so \ud83d\ude00 \u00fc \\ud83d`,
+		`so \ud83d`:                      `so �`,
+		`so \ud83dx`:                     `so �x`,
+		`\ude00\ud83d\ude00`:             `�😀`,
+		"so \xf0\x9f":                    `so ��`,
+	} {
+		for p, raw := range map[llm.Provider]string{
+			llm.OpenAI:    `{"role": "assistant", "content": "` + said + `", "x": "\u003c"}`,
+			llm.Anthropic: `{"role": "assistant", "content": [{"type": "text", "text": "` + said + `", "x": "\u003c"}]}`,
+		} {
+			r := hello()
+			r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Raw: json.RawMessage(raw)}, hello().Messages[0])
+			body, err := llm.Encode(p, "m", r)
+			if err != nil || !strings.Contains(string(body), `"`+want+`", "x": "\u003c"}`) {
+				t.Errorf("%s: %s is sent as %s, %v", p, said, body, err)
+			}
+		}
+	}
+}
+
 func TestEncode_SchemasHaveWhatProvidersDemand(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{

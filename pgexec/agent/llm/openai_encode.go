@@ -54,7 +54,7 @@ func (openAIFormat) messages(r *Request, steps []step) ([][]byte, error) {
 			list = append(list, message("user", openAIContent(s.message.Parts)))
 			continue
 		}
-		list = append(list, s.message.Raw)
+		list = append(list, wellFormed(s.message.Raw))
 		for _, m := range s.results {
 			list = append(list, openAIResult(m))
 		}

@@ -67,37 +67,13 @@ func (r redactor) cleanTurn(p Provider, t *Turn) error {
 // EditStrings applies edit to each string in JSON, names of fields included. What
 // edit leaves as it is keeps its bytes, and the whole stays JSON.
 func EditStrings(raw json.RawMessage, edit func(string) string) json.RawMessage {
-	var b bytes.Buffer
-	for len(raw) > 0 {
-		begin := bytes.IndexByte(raw, '"')
-		if begin < 0 {
-			break
-		}
-		end := begin + literal(raw[begin:])
-		b.Write(raw[:begin])
-		text := unquote(raw[begin+1 : max(begin+1, end-1)])
+	return mapStrings(raw, func(literal []byte) []byte {
+		text := unquote(literal[1:max(1, len(literal)-1)])
 		if edited := edit(text); edited != text {
-			b.Write(quote(edited))
-		} else {
-			b.Write(raw[begin:end])
+			return quote(edited)
 		}
-		raw = raw[end:]
-	}
-	b.Write(raw)
-	return b.Bytes()
-}
-
-// literal is the length of the string that JSON begins with.
-func literal(raw []byte) int {
-	for i := 1; i < len(raw); i++ {
-		switch raw[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(raw)
+		return literal
+	})
 }
 
 // cleanError hides secrets in all that an error shows, and bounds it.
