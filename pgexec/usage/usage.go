@@ -141,9 +141,9 @@ func (r *Reporter) report(ctx context.Context, limit time.Duration) {
 	var batch pgx.Batch
 	batch.Queue(sql.UsageSetup)
 	if len(settled) > 0 {
-		ids, epochs := make([]runlog.RunID, len(settled)), make([]int64, len(settled))
+		ids, epochs := make([]string, len(settled)), make([]int64, len(settled))
 		for i, m := range settled {
-			ids[i], epochs[i] = m.runID, int64(m.epoch)
+			ids[i], epochs[i] = m.runID.String(), int64(m.epoch)
 		}
 		batch.Queue(sql.UsageSettle, ids, epochs)
 	}
@@ -163,7 +163,7 @@ func (r *Reporter) report(ctx context.Context, limit time.Duration) {
 // figures are what some runs had spent when they were taken.
 type figures struct {
 	runs                                   []*Meter
-	ids                                    []runlog.RunID
+	ids                                    []string // which any mode of the pool's connections can send
 	epochs                                 []int64
 	inputs, outputs, costs, unpriced, done []int64
 }
@@ -179,7 +179,7 @@ func (r *Reporter) take() (changed figures, settled []*Meter) {
 	for m := range r.changed {
 		m.shown = true
 		changed.runs = append(changed.runs, m)
-		changed.ids, changed.epochs = append(changed.ids, m.runID), append(changed.epochs, int64(m.epoch))
+		changed.ids, changed.epochs = append(changed.ids, m.runID.String()), append(changed.epochs, int64(m.epoch))
 		changed.inputs, changed.outputs = append(changed.inputs, m.spent.InputTokens), append(changed.outputs, m.spent.OutputTokens)
 		changed.costs, changed.unpriced = append(changed.costs, m.spent.CostNanoUSD), append(changed.unpriced, m.spent.Unpriced)
 		changed.done = append(changed.done, m.spent.Nodes)

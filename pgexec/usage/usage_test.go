@@ -219,3 +219,32 @@ func TestReporter_GoesOnAfterAnOutage(t *testing.T) {
 		t.Errorf("%d rows, want that of the hot run only", n)
 	}
 }
+
+// C25: the pool may be one for a transaction-mode pooler, without prepared statements.
+func TestReporter_WithoutPreparing(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			b := setup(t)
+			cfg := b.pool.Config()
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			r := New(pool, 1, slog.New(slog.NewTextHandler(t.Output(), nil)))
+			ids := b.claimed(2, 1)
+			stays, rests := r.Open(ids[0], 1), r.Open(ids[1], 1)
+			stays.Set(spent(1))
+			rests.Set(spent(1))
+			r.report(t.Context(), reportTimeout)
+			stays.Set(spent(2))
+			rests.Settle()
+			r.report(t.Context(), reportTimeout)
+			b.check(ids[0], "22 0.002 0 2 epoch 1")
+			if n := pgtest.Value[int](t, b.pool, `select count(*) from pgexec.run_usage`); n != 1 {
+				t.Errorf("%d rows, want 1", n)
+			}
+		})
+	}
+}
