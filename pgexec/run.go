@@ -154,7 +154,7 @@ func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
 // Descendants reads the runs below some runs, their children first, then
 // theirs, and so on; at most limit of them.
 func (c *Client) Descendants(ctx context.Context, ids []RunID, limit int) ([]*Run, error) {
-	rows, err := c.pool.Query(ctx, sql.ClientDescendants, ids, limit)
+	rows, err := c.pool.Query(ctx, sql.ClientDescendants, runlog.Texts(ids), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list child runs: %w", err)
 	}

@@ -1,6 +1,6 @@
 -- The runs below some runs, those nearest to them first: a plain read along the index on parents.
 with recursive below (id) as (
-  select c.run_id from pgexec.runs c where c.parent_run_id = any ($1::uuid[])
+  select c.run_id from pgexec.runs c where c.parent_run_id = any ($1::text[]::uuid[])
   union
   select c.run_id from below b join pgexec.runs c on c.parent_run_id = b.id
 )

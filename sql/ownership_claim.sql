@@ -1,6 +1,6 @@
 -- Claims what can be claimed of many wanted runs and completes the wakes that are used up, as one statement: all of it or nothing, and no transaction stays open if this process freezes. Under: the replica's own row (key share, so that it cannot be declared dead meanwhile), the dead owners' advisory locks, each claimed run's row in the version that was judged, and the log's primary key, which a last append of the former owner makes fail. No lock is waited for.
 with want as materialized (
-  select * from unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::bytea[])
+  select * from unnest($2::text[]::uuid[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::bytea[])
     as w (run_id, job, epoch, owner, orphaned_by, record)
 ), me as materialized (
   select kinds, clock_timestamp() as now from pgexec.replicas

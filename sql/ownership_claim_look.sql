@@ -2,4 +2,4 @@
 select r.run_id, r.epoch, coalesce(r.owner, 0) as owner, coalesce(r.orphaned_by, 0) as orphaned_by,
   (extract(epoch from clock_timestamp()) * 1000000)::bigint as at_us
 from pgexec.runs r
-where r.run_id = any ($1::uuid[])
+where r.run_id = any ($1::text[]::uuid[])

@@ -1,7 +1,7 @@
 -- Gives runs back to the queue, each only while owner and epoch are still ours: with a wake and one notification for each queue, or, when they wait for kinds, without. A row somebody else has locked is left and comes back as still held; no lock is waited for.
 with held as materialized (
   select r.run_id, h.epoch
-  from unnest($2::uuid[], $3::bigint[]) as h (run_id, epoch)
+  from unnest($2::text[]::uuid[], $3::bigint[]) as h (run_id, epoch)
   join pgexec.runs r on r.run_id = h.run_id and r.owner = $1::integer and r.epoch = h.epoch
 ), locked as materialized (
   select r.run_id

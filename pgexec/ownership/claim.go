@@ -149,7 +149,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 		}
 		var rows []claimRow
 		rows, err = runlog.QueryPlanned[claimRow](ctx, conn, sql.PlanIndexOnly, sql.OwnershipClaim,
-			int32(c.id), p.runIDs, p.jobs, p.epochs, p.owners, p.orphanedBy, p.records)
+			int32(c.id), runlog.Texts(p.runIDs), p.jobs, p.epochs, p.owners, p.orphanedBy, p.records)
 		switch {
 		case err == nil && len(rows) == 0:
 			return ClaimResult{}, fmt.Errorf("%w: replica %d is not listed any more", ErrSessionLost, c.id)
@@ -170,7 +170,7 @@ func (c *Claimer) claimBatch(ctx context.Context, wants []Want) (ClaimResult, er
 func (c *Claimer) reread(ctx context.Context, p *proposal, cause error) (ClaimResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rereadTimeout)
 	defer cancel()
-	rows, err := runlog.QueryPlanned[claimRow](ctx, c.pool, sql.PlanIndexOnly, sql.OwnershipClaimReread, int32(c.id), p.runIDs, p.epochs, p.records)
+	rows, err := runlog.QueryPlanned[claimRow](ctx, c.pool, sql.PlanIndexOnly, sql.OwnershipClaimReread, int32(c.id), runlog.Texts(p.runIDs), p.epochs, p.records)
 	if err != nil {
 		return ClaimResult{}, errors.Join(cause, err)
 	}
@@ -232,7 +232,7 @@ func (c *Claimer) propose(ctx context.Context, db runlog.Sender, wants []Want) (
 	for i, w := range wants {
 		ids[i] = w.RunID
 	}
-	looks, err := runlog.QueryPlanned[lookRow](ctx, db, sql.PlanIndexOnly, sql.OwnershipClaimLook, ids)
+	looks, err := runlog.QueryPlanned[lookRow](ctx, db, sql.PlanIndexOnly, sql.OwnershipClaimLook, runlog.Texts(ids))
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held 
 	for pause := minReleasePause; ; pause = min(2*pause, maxReleasePause) {
 		var still []runlog.RunID
 		var told int64
-		err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runIDs, epochs, kinds, reason).Scan(&still, &told)
+		err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &told)
 		if err != nil && !lostRace(err) {
 			return fmt.Errorf("release runs: %w", err)
 		}

@@ -9,8 +9,17 @@ import (
 
 // RunID is the id of a run: a UUID, of version 7 unless whoever started the run chose another.
 // It is a parameter and a scan target of pgx for uuid and, in a slice, for uuid[], in the binary and the text format.
-// (As with any slice of a type that pgx does not have itself, not in its exec and simple protocol modes.)
+// (As with any slice of a type that pgx does not have itself, not in its exec and simple protocol modes: [Texts] is.)
 type RunID [16]byte
+
+// Texts returns ids as any connection can send them, whatever mode it is in.
+func Texts(ids []RunID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
 
 // Seq is the position of a record in its run's log: 1, 2, 3 … without gaps.
 type Seq int64

@@ -90,7 +90,7 @@ func (t *teller) take() (parents []RunID, queues []string) {
 func (t *teller) tell(ctx context.Context, parents []RunID, queues []string) {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	if _, err := t.pool.Exec(ctx, sql.RunlogTell, parents, queues); err != nil {
+	if _, err := t.pool.Exec(ctx, sql.RunlogTell, Texts(parents), queues); err != nil {
 		t.log.DebugContext(ctx, "tell owners of parents", "error", err)
 	}
 }
