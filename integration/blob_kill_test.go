@@ -88,7 +88,7 @@ func TestBlobs_KilledBetweenBlobAndRecord(t *testing.T) {
 
 func killWithBlobs(t *testing.T, inFiles bool) {
 	s := stormOf(t)
-	s.runs, s.chaos = 20, min(s.chaos/3, 15*time.Second)
+	s.runs, s.chaos = 20, min(s.chaos/3, 10*time.Second)
 	pool := pgtest.DB(t)
 	ctx, cancel := context.WithTimeout(t.Context(), s.chaos+3*s.settle)
 	defer cancel()

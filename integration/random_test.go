@@ -32,7 +32,7 @@ type randomStorm struct {
 // randomStormOf takes the seed from $PGEXEC_RANDOM_SEED, the number of programs from
 // $PGEXEC_RANDOM_PROGRAMS and that of the first one from $PGEXEC_RANDOM_FIRST where they are set.
 func randomStormOf(t *testing.T) randomStorm {
-	s := randomStorm{seed: rand.Uint64(), programs: 2000, least: 300, atOnce: 150, limit: 2 * time.Minute, settle: 3 * time.Minute, mostDetails: 3}
+	s := randomStorm{seed: rand.Uint64(), programs: 2000, least: 300, atOnce: 150, limit: 45 * time.Second, settle: 3 * time.Minute, mostDetails: 3}
 	if testing.Short() {
 		s.programs = 200
 	}

@@ -64,8 +64,9 @@ func (a *asks) kinds() *pgexec.Kinds {
 // C11, C13: runs wait for a signal, linger for a millisecond and park, on two replicas. Each is signalled at a random
 // moment from before the wait's record to after the park: thousands of rounds, none lost, each signal consumed once and in order.
 func TestSignals_NoneIsLostAgainstParking_C11(t *testing.T) {
+	t.Parallel()
 	const runs = 50
-	rounds := 100
+	rounds := 60
 	if testing.Short() {
 		rounds = 10
 	}

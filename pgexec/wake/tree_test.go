@@ -148,7 +148,7 @@ func TestTree_NobodyDeadlocks(t *testing.T) {
 	f.ctx = ctx
 	var wg sync.WaitGroup
 	var left atomic.Int64
-	left.Store(8000)
+	left.Store(5000)
 	for range 10 {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 && ctx.Err() == nil {
