@@ -289,17 +289,14 @@ func TestResume_GivesAPoisonedRunAnotherChance(t *testing.T) {
 	b := setup(t)
 	var starts atomic.Int32
 	kinds := pgexec.NewKinds()
-	pgexec.AddKind(kinds, "killer", func(ctx context.Context, _ *pgexec.Node, _ none) (int, error) {
+	m := make(mortals)
+	pgexec.AddKind(kinds, "killer", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
 		if starts.Add(1) > 4 {
 			return 0, nil
 		}
-		if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, "victim"); err != nil {
-			t.Error(err)
-		}
-		<-ctx.Done()
-		return 0, ctx.Err()
+		return m.killOwner(ctx, b, n.RunID())
 	}, nil)
-	b.replica(kinds, named("victim"))
+	m.start(b, kinds, "a", "b", "c", "d", "e")
 	id := b.start("killer", nil)
 	b.eventually(`select status = 'paused' from pgexec.runs where run_id = $1`, id)
 	if answer, err := b.client.Resume(b.ctx, id, nil); err != nil || answer != "resumed" {

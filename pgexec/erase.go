@@ -31,19 +31,21 @@ func erase[In, Out any](h Handler[In, Out]) func(context.Context, *executor.Call
 	}
 }
 
-// decodeJSON leaves the bytes alone where dst asks for raw JSON. An absent payload is null.
+// decodeJSON gives a copy of the bytes where dst asks for raw JSON: what is decoded is its owner's to change, as with
+// [json.Unmarshal], and the bytes are the graph's. An absent payload is null.
 func decodeJSON(raw []byte, dst any) error {
 	if len(raw) == 0 {
 		raw = []byte("null")
 	}
 	if r, ok := dst.(*json.RawMessage); ok {
-		*r = raw
+		*r = bytes.Clone(raw)
 		return nil
 	}
 	return json.Unmarshal(raw, dst)
 }
 
-// encodeJSON gives raw JSON as it is, if it is JSON, and marshals all else without escaping HTML.
+// encodeJSON gives a copy of raw JSON, if it is JSON: the caller may use its buffer for something else while the graph still has
+// the bytes. It marshals all else without escaping HTML.
 func encodeJSON(v any) ([]byte, error) {
 	if r, ok := v.(json.RawMessage); ok {
 		if len(r) == 0 {
@@ -52,7 +54,7 @@ func encodeJSON(v any) ([]byte, error) {
 		if !json.Valid(r) {
 			return nil, fmt.Errorf("not valid JSON: %.80q", r)
 		}
-		return r, nil
+		return bytes.Clone(r), nil
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

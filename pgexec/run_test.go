@@ -313,3 +313,52 @@ func TestRun_InputRefsTakeValuesFromAncestors(t *testing.T) {
 		t.Errorf("run %s: %s", bad.Status, bad.Error)
 	}
 }
+
+// A handler may do with raw JSON what it likes, as with what [json.Unmarshal] gives it: its next attempt, and the nodes after
+// it, see what the log has.
+func TestRun_HandlersOwnTheirRawJSON(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	scribble := func(raw json.RawMessage) {
+		for i := range raw {
+			raw[i] = '9'
+		}
+	}
+	const text = `{"a": [1, 2]}`
+	var returned json.RawMessage // of the root, which the graph has taken long before the leaf starts
+	pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, in json.RawMessage) (json.RawMessage, error) {
+		if string(in) != text {
+			return nil, pgexec.Permanent(fmt.Errorf("attempt %d got %s", n.Attempt(), in))
+		}
+		scribble(in)
+		if n.Attempt() == 1 {
+			return nil, errors.New("once more")
+		}
+		out, input := json.RawMessage(text), json.RawMessage(text)
+		n.Spawn("leaf", input, nil)
+		scribble(input)
+		returned = out
+		return out, nil
+	}, &pgexec.KindOpts{Retry: pgexec.RetryPolicy{MaxAttempts: 2, MinBackoff: time.Millisecond}})
+	pgexec.AddKind(kinds, "leaf", func(_ context.Context, n *pgexec.Node, in json.RawMessage) (json.RawMessage, error) {
+		scribble(returned)
+		var out json.RawMessage
+		if err := n.Parents()[0].Output(&out); err != nil {
+			return nil, err
+		}
+		if string(in) != text || string(out) != text {
+			return nil, pgexec.Permanent(fmt.Errorf("input %s, parent's output %s", in, out))
+		}
+		scribble(out)
+		again, err := n.Parents()[0].RawOutput()
+		if err != nil || string(again) != text {
+			return nil, pgexec.Permanent(fmt.Errorf("parent's output is %s, %w", again, err))
+		}
+		return in, nil
+	}, nil)
+	b.replica(kinds)
+	run := b.succeed(b.start("root", json.RawMessage(text)))
+	if string(run.Result) != text {
+		t.Errorf("result %s", run.Result)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/runtime"
+	"github.com/pgexec/runtime/pgexec/wake"
 	"github.com/pgexec/runtime/schema"
 )
 
@@ -110,6 +111,9 @@ func (c Config) validate() error {
 		return fmt.Errorf("pgexec: Config.InlineLimit %d must be between 0 and %d: a record has room for more than one payload", c.InlineLimit, runlog.MaxRecordBytes/2)
 	case c.Grace < 0 || c.Linger < 0:
 		return fmt.Errorf("pgexec: Config.Grace %v and Config.Linger %v must not be negative", c.Grace, c.Linger)
+	}
+	if err := wake.CheckQueues(c.Queues); err != nil {
+		return fmt.Errorf("pgexec: Config.Queues: %w", err)
 	}
 	return nil
 }

@@ -17,6 +17,31 @@ import (
 
 const killSessions = `select count(pg_terminate_backend(backend_pid)) from pgexec.replicas where host = $1`
 
+// mortals are replicas, by host, that end for good with their session, as a process does that is killed.
+type mortals map[string]*replica
+
+func (m mortals) start(b *bundle, kinds *pgexec.Kinds, hosts ...string) {
+	for _, host := range hosts {
+		m[host] = b.replica(kinds, named(host))
+	}
+}
+
+// killOwner kills the replica that runs the caller, and returns as its handler does then.
+func (m mortals) killOwner(ctx context.Context, b *bundle, id pgexec.RunID) (int, error) {
+	var host string
+	const ownerOf = `select p.host from pgexec.runs r join pgexec.replicas p on p.replica_id = r.owner where r.run_id = $1`
+	if err := b.pool.QueryRow(ctx, ownerOf, id).Scan(&host); err != nil {
+		b.t.Error(err)
+		return 0, err
+	}
+	m[host].stop()
+	if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, host); err != nil {
+		b.t.Error(err)
+	}
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
 // named gives a replica a host name by which a test finds its row.
 func named(host string) func(*pgexec.Config) {
 	return func(c *pgexec.Config) { c.Host = host }
@@ -203,15 +228,12 @@ func TestRun_PausedAfterThreeDeathsWithoutProgress(t *testing.T) {
 		n.Spawn("killer", nil, &pgexec.SpawnOpts{ID: "bomb"})
 		return 0, nil
 	}, nil)
-	pgexec.AddKind(kinds, "killer", func(ctx context.Context, _ *pgexec.Node, _ none) (int, error) {
+	m := make(mortals)
+	pgexec.AddKind(kinds, "killer", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
 		starts.Add(1)
-		if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, "victim"); err != nil {
-			t.Error(err)
-		}
-		<-ctx.Done()
-		return 0, ctx.Err()
+		return m.killOwner(ctx, b, n.RunID())
 	}, nil)
-	b.replica(kinds, named("victim"))
+	m.start(b, kinds, "a", "b", "c", "d")
 	id := b.start("root", nil)
 	b.eventually(`select status = 'paused' from pgexec.runs where run_id = $1`, id)
 	if n := starts.Load(); n != 3 {
@@ -227,6 +249,34 @@ func TestRun_PausedAfterThreeDeathsWithoutProgress(t *testing.T) {
 	const suspects = `select pgexec.decode(record) #>> '{control,node_ids,0}' from pgexec.run_log where run_id = $1 order by seq desc limit 1`
 	if got := query[string](b, suspects, id); got != "bomb" {
 		t.Errorf("suspect in the log: %s", got)
+	}
+	b.checkLog(id)
+}
+
+// C10, C18: sessions that end under processes that live on, as in each restart of Postgres, are no deaths, however many there are.
+func TestRun_LostSessionsOfLivingReplicasDoNotPauseIt(t *testing.T) {
+	b := setup(t)
+	const losses = 7
+	var starts atomic.Int32
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "slow", func(ctx context.Context, _ *pgexec.Node, _ none) (int, error) {
+		if starts.Add(1) > losses {
+			return 0, nil
+		}
+		if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, "survivor"); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}, nil)
+	b.replica(kinds, named("survivor"))
+	id := b.start("slow", nil)
+	b.succeed(id)
+	if n := starts.Load(); n != losses+1 {
+		t.Errorf("the node ran %d times, want %d", n, losses+1)
+	}
+	if n := query[int](b, `select cardinality(former_ids) from pgexec.replicas`); n != losses {
+		t.Errorf("the replica lists %d former ids, want %d", n, losses)
 	}
 	b.checkLog(id)
 }

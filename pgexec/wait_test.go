@@ -115,6 +115,35 @@ func TestSignal_ThatCameInTimeCountsAlsoUnheard(t *testing.T) {
 	}
 }
 
+// A name is read with every look at an inbox, so that it has a bound: on both sides, and with words.
+func TestSignal_NamesHaveABound(t *testing.T) {
+	b := setup(t)
+	b.replica(spawning())
+	long := strings.Repeat("x", 1024)
+	id := b.startNode("signal", fmt.Sprintf(`{"name": %q}`, long))
+	b.eventually(isParked, id)
+	if n := query[int](b, `select length(reason) from pgexec.runs where run_id = $1`, id); n > 300 {
+		t.Errorf("the reason has %d characters", n)
+	}
+	for _, opts := range []*pgexec.SignalOpts{nil, {NodeID: pgexec.NodeID(long + "x")}} {
+		name := long + "x"
+		if opts != nil {
+			name = "x"
+		}
+		if err := b.client.Signal(b.ctx, id, name, 1, opts); err == nil || !strings.Contains(err.Error(), "of a signal has 1025 bytes, the limit is 1024") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := b.client.Signal(b.ctx, id, long, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.succeed(id)
+	run := b.wait(b.startNode("signal", fmt.Sprintf(`{"name": %q}`, long+"x")))
+	if want := `"name" has 1025 bytes; no signal's has more than 1024`; !strings.Contains(run.Error, want) {
+		t.Errorf("error %q, want %q", run.Error, want)
+	}
+}
+
 func TestSignal_UnknownRunAndDedupeKey(t *testing.T) {
 	b := setup(t)
 	if err := b.client.Signal(b.ctx, pgexec.RunID{1}, "go", nil, nil); !errors.Is(err, pgexec.ErrRunNotFound) {

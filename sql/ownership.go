@@ -38,6 +38,8 @@ var (
 	OwnershipFinderRelist string
 	//go:embed ownership_finder_terminate.sql
 	OwnershipFinderTerminate string
+	//go:embed ownership_outlived.sql
+	OwnershipOutlived string
 	//go:embed ownership_bury_lock.sql
 	OwnershipBuryLock string
 	//go:embed ownership_bury.sql

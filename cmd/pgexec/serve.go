@@ -18,6 +18,7 @@ import (
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/httpapi"
 	"github.com/pgexec/runtime/pgexec/kinds"
+	"github.com/pgexec/runtime/pgexec/wake"
 )
 
 const (
@@ -139,6 +140,9 @@ func (s serve) validate() error {
 		return usageErrorf("--grace %s: want a positive duration", s.grace)
 	case len(s.queues) == 0:
 		return usageErrorf("--queues: want at least one queue")
+	}
+	if err := wake.CheckQueues(s.queues); err != nil {
+		return usageErrorf("--queues: %w", err)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (r *Run) waitReason() string {
 		case n.Kind == KindSleep:
 			parts = append(parts, fmt.Sprintf("%s sleeps until %s", n.ID, utc(w.dueUs)))
 		case n.Kind == KindSignal:
-			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, w.signal.Name)+w.about())
+			parts = append(parts, fmt.Sprintf("%s waits for signal %q", n.ID, head(w.signal.Name))+w.about())
 		case n.Kind == KindApproval:
 			parts = append(parts, fmt.Sprintf("%s waits for an approval", n.ID)+w.about())
 		case n.Kind == KindRun:
@@ -144,14 +144,19 @@ func (w *wait) about() string {
 
 // afterColon is the head of a text after a colon, nothing if there is none.
 func afterColon(text string) string {
-	const most = 200
 	if text == "" {
 		return ""
 	}
+	return ": " + head(text)
+}
+
+// head is as much of a text as people read in a list.
+func head(text string) string {
+	const most = 200
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	return ": " + text
+	return text
 }
 
 func byID(a, b *graph.Node) int { return strings.Compare(string(a.ID), string(b.ID)) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/ownership"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -35,7 +36,7 @@ func (r *Run) rehydrate(ctx context.Context) (end ending, ok bool) {
 	if r.stop.cancelled {
 		return endCancelled, false
 	}
-	return r.checkPoison()
+	return r.checkPoison(ctx)
 }
 
 // retrying repeats a read until it succeeds or the run has to be let go.
@@ -55,10 +56,7 @@ func (r *Run) retrying(ctx context.Context, what string, read func(context.Conte
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), ErrOwnershipLost) {
-				return endLost, false
-			}
-			return endReleased, false
+			return r.stopped(ctx), false
 		case <-time.After(backoff):
 		}
 	}
@@ -137,10 +135,19 @@ func (r *Run) corrupt(err error) ending {
 }
 
 // checkPoison stops a run whose owners keep dying without any progress (C18).
-func (r *Run) checkPoison() (end ending, ok bool) {
-	deaths := r.g.DeathsWithoutProgress()
-	if deaths < r.x.PoisonAfter {
+func (r *Run) checkPoison(ctx context.Context) (end ending, ok bool) {
+	dead := r.g.DeathsWithoutProgress()
+	if len(dead) < r.x.PoisonAfter {
 		return 0, true
+	}
+	if len(dead) < maxLosses*r.x.PoisonAfter {
+		poisoned, err := r.poisoned(ctx, dead)
+		if err != nil {
+			return r.stopped(ctx), false
+		}
+		if !poisoned {
+			return 0, true
+		}
 	}
 	for _, n := range r.g.Frontier() {
 		if len(r.stop.suspects) == r.x.MaxParallelPerRun {
@@ -148,7 +155,43 @@ func (r *Run) checkPoison() (end ending, ok bool) {
 		}
 		r.stop.suspects = append(r.stop.suspects, n.ID)
 	}
-	r.stop.reason = fmt.Sprintf("%d replicas died in a row while running this, suspected: %s", deaths, joinIDs(r.stop.suspects, 20))
+	r.stop.reason = fmt.Sprintf("%d replicas died in a row while running this, suspected: %s", len(dead), joinIDs(r.stop.suspects, 20))
 	r.log.Error("run paused", "reason", r.stop.reason)
 	return endPaused, false
+}
+
+const (
+	// maxLosses is how many times as many sessions as processes a run may bring to their end: what a restart of the database
+	// ends is not the run's fault, until it looks like that.
+	maxLosses = 10
+	// returnTime is how long processes that lost their session have to open another one and say so.
+	returnTime = 5 * time.Second
+)
+
+// poisoned reports that too many of the dead were processes that have not come back. An error says that there is no time to find out.
+func (r *Run) poisoned(ctx context.Context, dead []int32) (bool, error) {
+	for began := time.Now(); ; {
+		outlived, err := ownership.CountOutlived(ctx, r.x.Pool, dead)
+		switch {
+		case err == nil && len(dead)-outlived < r.x.PoisonAfter:
+			return false, nil
+		case err == nil && time.Since(began) > returnTime:
+			return true, nil
+		case err != nil && ctx.Err() == nil:
+			r.log.Warn("look for replicas that are back, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// stopped is the end of a run whose work was stopped before it went on.
+func (r *Run) stopped(ctx context.Context) ending {
+	if errors.Is(context.Cause(ctx), ErrOwnershipLost) {
+		return endLost
+	}
+	return endReleased
 }

@@ -28,6 +28,9 @@ func IsWait(kind string) bool {
 	return kind == KindSleep || kind == KindSignal || kind == KindApproval || kind == KindRun
 }
 
+// maxSignalName is the database's own bound.
+const maxSignalName = 1024
+
 // sleepInput is the input of a sleep node: one of the two.
 type sleepInput struct {
 	For   *duration  `json:"for"`
@@ -161,6 +164,9 @@ func (r *Run) prepare(w *wait, input []byte) error {
 		}
 		if w.signal.Name == "" {
 			return errors.New(`"name" is missing: the name of the signal to wait for`)
+		}
+		if len(w.signal.Name) > maxSignalName {
+			return fmt.Errorf(`"name" has %d bytes; no signal's has more than %d`, len(w.signal.Name), maxSignalName)
 		}
 		w.boundSignal()
 	case KindApproval:

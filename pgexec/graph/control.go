@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
@@ -12,7 +13,8 @@ type decisions struct {
 	paused   bool
 	// pauseReason is why a node has the run pause, until it has.
 	pauseReason string
-	deaths      int
+	// deaths are those of replicas that had the run, without progress in between.
+	deaths []int32
 }
 
 // Finished returns the record that ended the run, nil while it has not finished.
@@ -25,12 +27,12 @@ func (d *decisions) Paused() bool { return d.paused }
 // does or the log says that the run was paused since.
 func (d *decisions) PauseReason() string { return d.pauseReason }
 
-// DeathsWithoutProgress counts the claims after a replica's death since the
-// last record of a node, of a failed attempt or of a resumption.
-func (d *decisions) DeathsWithoutProgress() int { return d.deaths }
+// DeathsWithoutProgress returns the replicas whose death was followed by a claim since
+// the last record of a node, of a failed attempt or of a resumption.
+func (d *decisions) DeathsWithoutProgress() []int32 { return slices.Clone(d.deaths) }
 
 // progressed takes in the record of a node that ended, or of an attempt that failed.
-func (d *decisions) progressed() { d.deaths = 0 }
+func (d *decisions) progressed() { d.deaths = nil }
 
 // wantPause has the run pause for what a node's record says, if it says so.
 func (d *decisions) wantPause(reason string) {
@@ -41,7 +43,7 @@ func (d *decisions) wantPause(reason string) {
 
 // pausedNow and resumed take in what was decided.
 func (d *decisions) pausedNow() { d.paused, d.pauseReason = true, "" }
-func (d *decisions) resumed()   { d.paused, d.deaths = false, 0 }
+func (d *decisions) resumed()   { d.paused, d.deaths = false, nil }
 
 // mayFollow reports whether a record may follow the end of the run. One that did not succeed may be
 // claimed again to be retried. A cancelled one is when the run it is a part of is retried.
@@ -55,8 +57,8 @@ func (g *Graph) applyClaim(rec *pb.Claim) {
 		g.nodes[RootID].ReadyUs = g.nowUs
 	}
 	g.claimed()
-	if rec.GetDeadReplicaId() != 0 {
-		g.deaths++
+	if dead := rec.GetDeadReplicaId(); dead != 0 {
+		g.deaths = append(g.deaths, dead)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // observe writes down all that can be seen of a graph.
 func observe(g *Graph) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "head %d len %d done %v frontier %v failure %q result %q finished %v paused %v active %d deaths %d usage %+v\n",
+	fmt.Fprintf(&b, "head %d len %d done %v frontier %v failure %q result %q finished %v paused %v active %d deaths %v usage %+v\n",
 		g.Head(), g.Len(), g.Done(), ids(g.Frontier()), idOf(g.Failure()), idOf(g.Result()), g.Finished(), g.Paused(), g.ActiveUs(1e9), g.DeathsWithoutProgress(), g.Usage())
 	for _, id := range slices.Sorted(maps.Keys(g.nodes)) {
 		n := g.Node(id)

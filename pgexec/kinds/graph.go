@@ -36,7 +36,7 @@ func handleGraph(_ context.Context, n *pgexec.Node, input json.RawMessage) (grap
 		n.Spawn(node.kind, node.input, opts)
 	}
 	if plan.result != "" {
-		n.Spawn(graphResultKind, json.RawMessage("null"), &pgexec.SpawnOpts{After: []pgexec.NodeRef{pgexec.Ref(plan.result)}})
+		n.Spawn(graphResultKind, json.RawMessage("null"), &pgexec.SpawnOpts{After: []pgexec.NodeRef{pgexec.Ref(plan.result)}, Join: plan.resultJoin()})
 	}
 	return graphOutput{Nodes: len(plan.nodes)}, nil
 }
@@ -45,6 +45,9 @@ func handleGraphResult(_ context.Context, n *pgexec.Node, _ json.RawMessage) (js
 	parents := n.Parents()
 	if len(parents) != 1 {
 		return nil, pgexec.Permanent(fmt.Errorf("kind %s is spawned by kind graph only", graphResultKind))
+	}
+	if err := parents[0].Err(); err != nil {
+		return nil, pgexec.Permanent(pgexec.WithCode(fmt.Errorf("the result is that of node %s, which did not succeed: %w", parents[0].ID(), err), "no_result"))
 	}
 	n.Final()
 	return parents[0].RawOutput()

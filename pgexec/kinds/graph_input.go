@@ -85,6 +85,17 @@ func parseGraph(raw json.RawMessage, scope graphScope) (*graphPlan, error) {
 	return p, p.check(scope)
 }
 
+// resultJoin has the copy of the result fail, instead of being skipped, where another node may see to it that a failure
+// does not fail the run: it would succeed with the output of some other node.
+func (p *graphPlan) resultJoin() pgexec.Join {
+	for _, n := range p.nodes {
+		if n.join == pgexec.AllDone {
+			return pgexec.AllDone
+		}
+	}
+	return pgexec.AllSucceeded
+}
+
 func parseGraphNode(path string, raw json.RawMessage) (*graphNode, error) {
 	f, err := objectFields(path, raw, "id", "kind", "input", "after", "join", "refs", "at_most_once")
 	if err != nil {

@@ -203,6 +203,29 @@ func TestGraph_AllDoneNodeSeesAFailure(t *testing.T) {
 	}
 }
 
+// A run whose graph names a result has that one or none: an all-done node that sees a failure does not put its own output in its place.
+func TestGraph_NamedResultThatFailedFailsTheRun(t *testing.T) {
+	b := setup(t)
+	for name, result := range map[string]string{"failed": "a", "skipped": "b"} {
+		id := b.insert("graph", `{"result": "`+result+`", "nodes":[
+			{"id":"a","kind":"http","input":{"url":"SHOP/missing"}},
+			{"id":"b","kind":"http","after":["a"],"input":{"url":"SHOP/skipped"}},
+			{"id":"c","kind":"sql","after":["b"],"join":"all_done","input":{"sql":"select 'cleaned up' as done"}}]}`)
+		run := b.wait(id, pgexec.RunFailed)
+		if want := "the result is that of node " + result + ", which did not succeed: "; !strings.Contains(run.Error, want) || run.Result != nil {
+			t.Errorf("%s: error %q, want %q; result %s", name, run.Error, want, run.Result)
+		}
+		if done := b.output(id, "c"); done["row_count"] != 1.0 {
+			t.Errorf("%s: the node that cleans up: %v", name, done)
+		}
+	}
+	id := b.insert("graph", `{"result": "b", "nodes":[
+		{"id":"a","kind":"http","input":{"url":"SHOP/missing"}}, {"id":"b","kind":"http","after":["a"],"input":{"url":"SHOP/skipped"}}]}`)
+	if run := b.wait(id, pgexec.RunFailed); !strings.HasPrefix(run.Error, "node a: ") {
+		t.Errorf("error %q is not that of the node that caused it", run.Error)
+	}
+}
+
 // G6, C43: three attempts, one key, one record.
 func TestHTTP_AttemptsOfARunShareOneKey(t *testing.T) {
 	b := setup(t)

@@ -24,7 +24,7 @@ func (s *Session) beat(ctx context.Context, sent time.Time) {
 	pause := s.cfg.Heartbeat
 	for {
 		if err := s.rest(ctx, sent.Add(pause)); err != nil {
-			s.lose(err)
+			s.lose(err, sent)
 			return
 		}
 		if ctx.Err() != nil {
@@ -32,7 +32,7 @@ func (s *Session) beat(ctx context.Context, sent time.Time) {
 		}
 		// True at once after the process was frozen for long.
 		if age := time.Since(sent); age >= s.cfg.giveUpAfter() {
-			s.lose(fmt.Errorf("no heartbeat for %s", age.Round(time.Millisecond)))
+			s.lose(fmt.Errorf("no heartbeat for %s", age.Round(time.Millisecond)), sent)
 			return
 		}
 		now, err := s.beatOnce(ctx, sent.Add(s.cfg.giveUpAfter()))
@@ -40,11 +40,11 @@ func (s *Session) beat(ctx context.Context, sent time.Time) {
 		case err == nil:
 			sent, pause = now, s.cfg.Heartbeat
 		case errors.Is(err, errDeclaredDead):
-			s.lose(err)
+			s.lose(err, sent)
 			return
 		case s.conn.IsClosed():
 			if ctx.Err() == nil {
-				s.lose(err)
+				s.lose(err, sent)
 			}
 			return
 		default:

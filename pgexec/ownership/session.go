@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
@@ -26,6 +27,8 @@ type ReplicaInfo struct {
 	Version       string
 	Kinds, Queues []string
 	MaxHotRuns    int
+	// FormerIDs are those that the process had before, of sessions that it has outlived.
+	FormerIDs []int32
 }
 
 // SessionConfig configures a [Session]. Only ConnConfig is required.
@@ -99,6 +102,7 @@ type Session struct {
 
 	mu        sync.Mutex
 	err       error              // why lost; set before lost is closed
+	outlived  bool               // set with err
 	draining  bool               // wanted by SetDraining
 	interrupt context.CancelFunc // ends the rest between two heartbeats
 
@@ -158,7 +162,7 @@ func (s *Session) enlist(ctx context.Context, token string) (sent time.Time, err
 		info := s.cfg.Info
 		sent = time.Now()
 		at, err := queryValue[time.Time](ctx, s.conn, sql.OwnershipSessionInsert, int32(s.id), info.Host, int32(info.PID),
-			info.Version, orEmpty(info.Kinds), orEmpty(info.Queues), int32(info.MaxHotRuns))
+			info.Version, orEmpty(info.Kinds), orEmpty(info.Queues), int32(info.MaxHotRuns), orEmpty(info.FormerIDs))
 		if err == nil {
 			s.clock.add(sent, time.Now(), at)
 			return sent, errors.Join(s.name(ctx), s.listen(ctx))
@@ -186,6 +190,14 @@ func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// Outlived reports that the session is lost and the process was at work meanwhile: it did not stand still for so long that
+// others had to end the session. So whatever it was doing has not brought it down.
+func (s *Session) Outlived() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outlived
 }
 
 // Now estimates the database's clock. It may go back by a little when a new
@@ -231,17 +243,28 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.closeErr
 }
 
-// lose is called by the heartbeats only, once.
-func (s *Session) lose(cause error) {
+// lose is called by the heartbeats only, once. sent is when the last confirmed one left.
+func (s *Session) lose(cause error, sent time.Time) {
 	s.mu.Lock()
 	s.err = fmt.Errorf("%w: %w", ErrSessionLost, cause)
+	s.outlived = time.Since(sent) < s.cfg.LateAfter
 	s.mu.Unlock()
 	close(s.lost)
 }
 
-func orEmpty(list []string) []string {
+// CountOutlived counts those of some replicas that lost their session only: the process that was one of them is
+// listed under another id, and was at work when the session ended.
+func CountOutlived(ctx context.Context, pool *pgxpool.Pool, dead []int32) (int, error) {
+	n, err := queryValue[int](ctx, pool, sql.OwnershipOutlived, dead)
+	if err != nil {
+		return 0, fmt.Errorf("look for outlived sessions: %w", err)
+	}
+	return n, nil
+}
+
+func orEmpty[T any](list []T) []T {
 	if list == nil {
-		return []string{}
+		return []T{}
 	}
 	return list
 }

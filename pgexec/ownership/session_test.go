@@ -46,6 +46,9 @@ func TestSession_ListedAndLockedUntilClosed(t *testing.T) {
 	if s.Err() != nil {
 		t.Errorf("a closed session is not a lost one: %v", s.Err())
 	}
+	if s.Outlived() {
+		t.Error("a closed session is not outlived")
+	}
 }
 
 // cancelAfter calls cancel when a statement begins.
@@ -150,6 +153,9 @@ func TestSession_TerminatedIsNoticed(t *testing.T) {
 	var pgErr *pgconn.PgError
 	if !errors.As(s.Err(), &pgErr) || pgErr.Code != "57P01" {
 		t.Errorf("error %v does not say that an administrator ended the session", s.Err())
+	}
+	if !s.Outlived() {
+		t.Error("the process is taken for one that stood still")
 	}
 	if err := s.SetDraining(b.ctx); !errors.Is(err, ownership.ErrSessionLost) {
 		t.Errorf("SetDraining: error %v", err)

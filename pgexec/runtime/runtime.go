@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +65,9 @@ func (s State) String() string {
 	return [...]string{"starting", "ready", "draining", "stopped"}[s]
 }
 
+// maxFormerIDs bounds how many of its sessions a process remembers: more than a run can lose one after another.
+const maxFormerIDs = 100
+
 // Runtime is one replica.
 type Runtime struct {
 	cfg   Config
@@ -89,8 +93,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	defer r.state.Store(int32(StateStopped))
 	stop := context.AfterFunc(ctx, func() { r.state.Store(int32(StateDraining)) })
 	defer stop()
+	info := r.cfg.Info
 	for first := true; ctx.Err() == nil; first = false {
-		inc, err := r.open(ctx, first)
+		inc, err := r.open(ctx, info, first)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -98,9 +103,17 @@ func (r *Runtime) Run(ctx context.Context) error {
 			return err
 		}
 		inc.serve(ctx)
+		if inc.session.Outlived() {
+			info.FormerIDs = lastOf(append(info.FormerIDs, int32(inc.session.ID())), maxFormerIDs)
+		}
 		r.state.CompareAndSwap(int32(StateReady), int32(StateStarting))
 	}
 	return nil
+}
+
+// lastOf returns a copy of the last elements of a list, at most so many.
+func lastOf[T any](list []T, most int) []T {
+	return slices.Clone(list[max(len(list)-most, 0):])
 }
 
 // poke hands the news that the session heard to the runs in memory.
@@ -112,11 +125,11 @@ func (r *Runtime) poke(ids []runlog.RunID) {
 
 // open opens the session. Only a first failure is final: after that the
 // database is known to have worked and is waited for.
-func (r *Runtime) open(ctx context.Context, first bool) (*incarnation, error) {
+func (r *Runtime) open(ctx context.Context, info ownership.ReplicaInfo, first bool) (*incarnation, error) {
 	for backoff := 50 * time.Millisecond; ; backoff = min(2*backoff, 2*time.Second) {
 		session, err := ownership.Open(ctx, ownership.SessionConfig{
 			ConnConfig:  r.cfg.SessionConn,
-			Info:        r.cfg.Info,
+			Info:        info,
 			HotRunsFunc: r.HotRuns,
 			ControlFunc: r.poke,
 			Logger:      r.cfg.Logger,

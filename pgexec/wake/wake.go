@@ -84,6 +84,9 @@ type Config struct {
 	LeaderElectionDisabled bool
 }
 
+// maxQueueName is River's own bound.
+const maxQueueName = 128
+
 var queueName = regexp.MustCompile(`^[a-z0-9]+([_-][a-z0-9]+)*$`)
 
 func (c Config) withDefaults() Config {
@@ -125,9 +128,17 @@ func (c Config) validate() error {
 	case c.MaxParallel < 1 || c.MaxParallel > river.QueueNumWorkersMax:
 		return fmt.Errorf("wake: MaxParallel %d is not within 1 and %d", c.MaxParallel, river.QueueNumWorkersMax)
 	}
-	for _, q := range c.Queues {
-		if !queueName.MatchString(q) || len(q) >= 128 {
-			return fmt.Errorf("wake: queue name %q is not lower-case words joined by - or _", q)
+	if err := CheckQueues(c.Queues); err != nil {
+		return fmt.Errorf("wake: %w", err)
+	}
+	return nil
+}
+
+// CheckQueues says which of some names cannot be that of a queue.
+func CheckQueues(names []string) error {
+	for _, q := range names {
+		if !queueName.MatchString(q) || len(q) >= maxQueueName {
+			return fmt.Errorf("queue %q: want lower-case words joined by - or _, of less than %d bytes", q, maxQueueName)
 		}
 	}
 	return nil
