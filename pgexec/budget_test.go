@@ -181,3 +181,49 @@ func TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7(t *testing.T) 
 	b.succeed(id)
 	b.checkLog(id)
 }
+
+// G7: a node in line for a limit of the fleet does not hold the last one up either, and leaves the line.
+func TestLimits_ANodeInLineDoesNotHoldUpTheLastOne_G7(t *testing.T) {
+	b := setup(t)
+	kinds := pgexec.NewKinds()
+	begun, free, seen := make(chan bool, 9), make(chan struct{}), make(chan string, 1)
+	pgexec.AddKind(kinds, "scarce", func(context.Context, *pgexec.Node, none) (int, error) {
+		begun <- true
+		<-free
+		return 1, nil
+	}, &pgexec.KindOpts{FleetLimit: &pgexec.FleetLimit{MaxInFlight: 1}})
+	pgexec.AddKind(kinds, "start", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		signal := n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go"}, nil)
+		n.Spawn("last", nil, &pgexec.SpawnOpts{OwnLimits: true, Join: pgexec.AllDone, After: []pgexec.NodeRef{
+			n.Spawn("scarce", nil, &pgexec.SpawnOpts{ID: "in line"}),
+			n.Spawn("spend", nil, &pgexec.SpawnOpts{After: []pgexec.NodeRef{signal}}),
+		}})
+		return 0, nil
+	}, nil)
+	pgexec.AddKind(kinds, "spend", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		n.AddUsage(pgexec.Usage{OutputTokens: 10})
+		return 1, nil
+	}, nil)
+	pgexec.AddKind(kinds, "last", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+		seen <- fmt.Sprint(n.Parents()[0].Err())
+		return 2, nil
+	}, nil)
+	b.replica(kinds, briefly)
+	first := b.start("scarce", nil)
+	receive(t, "the holder of the slot", begun)
+	id, err := b.client.Start(b.ctx, "start", nil, &pgexec.StartOpts{Limits: pgexec.Limits{MaxTokens: 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(`select status = 'parked' and reason like '%in line waits for a slot of kind scarce%' from pgexec.runs where run_id = $1`, id)
+	if err := b.client.Signal(b.ctx, id, "go", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "the last node", seen); got != "not run to its end: limit max_tokens reached: 10 of 10 tokens spent" {
+		t.Errorf("the last node sees %q", got)
+	}
+	b.succeed(id)
+	close(free)
+	b.succeed(first)
+	b.succeed(b.start("scarce", nil)) // the place in line went with the node
+}

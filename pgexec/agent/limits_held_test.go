@@ -83,7 +83,7 @@ rules:
 			reason: "limit max_cost_usd reached", resume: `select pgexec.resume($1, add_cost_usd => 5)`,
 			results: []string{"found it", "error: not run to its end: limit max_cost_usd reached: 0.0028 of 0.002 US dollars spent"},
 		},
-		"a call's tokens, while another one is to be tried again": {
+		"a call's tokens, while another one is to be tried again in an hour": {
 			calls: `[{name: costly, args: {}}, {name: flaky, args: {}}]`, tools: []object{kindTool("costly"), kindTool("flaky")},
 			opts:   func(o *pgexec.StartOpts) { o.Limits.MaxTokens = 500 },
 			reason: "limit max_tokens reached: 1055 of 500", resume: `select pgexec.resume($1, add_tokens => 5000)`,
@@ -133,7 +133,7 @@ func (b *bundle) addCostly(k *pgexec.Kinds) {
 				return "", err
 			}
 		}
-		return "", pgexec.RetryAfter(errors.New("not yet"), time.Millisecond)
+		return "", pgexec.RetryAfter(errors.New("not yet"), time.Hour)
 	}, nil)
 }
 

@@ -27,7 +27,7 @@ func (r *Run) budget() Budget {
 		Limits: r.outside.limits,
 		Now:    now,
 	}
-	b.Reached = b.reached(b.Spent.Nodes + int64(r.flight.attempts+r.flight.records+r.waiting.children))
+	b.Reached = b.reached(b.Spent.Nodes + int64(r.flight.nodes()+r.waiting.children))
 	return b
 }
 

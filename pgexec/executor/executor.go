@@ -17,7 +17,7 @@
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there
 //     (G7): TestLimits_PauseBetweenNodesAndResumeThere, TestLimits_HoldChildRuns. What it holds does not hold
-//     up a node with limits of its own: TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7. No
+//     up a node with limits of its own: TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7, TestLimits_ANodeInLineDoesNotHoldUpTheLastOne_G7. No
 //     resume is lost (G4): TestResume_NoneIsLost.
 //   - A run whose next nodes are of kinds this replica lacks goes to one that has
 //     them, whatever else it waits for: TestRolling_TwoBuildsWithDifferentKinds,

@@ -1,11 +1,15 @@
 package executor
 
-import "github.com/pgexec/runtime/pgexec/graph"
+import (
+	"github.com/pgexec/runtime/pgexec/graph"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
 
 // flight counts what is on its way and comes back through the mailbox.
 type flight struct {
 	attempts   int // handlers that were called, or are about to be
 	records    int // sent to the log, of which the commit is not known yet
+	ends       int // of these, the ones that end a node
 	statements int // in the background
 	// marks are those of at-most-once nodes, on the way to the log.
 	marks map[*graph.Node]*mark
@@ -14,6 +18,20 @@ type flight struct {
 // empty reports that no handler runs and no record is on its way. Statements in the
 // background may be.
 func (f *flight) empty() bool { return f.attempts == 0 && f.records == 0 }
+
+// sent counts a record that is on its way to the log, back one of which it is known what became of it.
+func (f *flight) sent(rec *pb.Record) { f.count(rec, 1) }
+func (f *flight) back(rec *pb.Record) { f.count(rec, -1) }
+
+func (f *flight) count(rec *pb.Record, n int) {
+	f.records += n
+	if rec.GetNode() != nil {
+		f.ends += n
+	}
+}
+
+// nodes is the number of nodes that are about to end.
+func (f *flight) nodes() int { return f.attempts + f.ends }
 
 // mark notes that an attempt's mark is on the way to the log.
 func (f *flight) mark(m *mark) { f.marks[m.node] = m }

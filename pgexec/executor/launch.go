@@ -39,7 +39,11 @@ func (r *Run) backoffLeft(n *graph.Node) time.Duration {
 // the limit that it met. A run that is to stop starts nothing more. Nodes of a kind
 // with a fleet-wide limit get in line for it, no more than could start at once, and keep nothing else from it.
 func (r *Run) launch() (limit string) {
-	if r.ready.queued() == 0 || r.stopping() {
+	if r.stopping() {
+		return ""
+	}
+	r.endWaiting()
+	if r.ready.queued() == 0 {
 		return ""
 	}
 	r.ready.queue = r.admit(r.ready.queue, &limit, func() bool { return r.flight.attempts < r.maxParallel() }, r.launchNode)
@@ -91,6 +95,24 @@ func (r *Run) endHeld(n *graph.Node, limit string) {
 		words += "; its last attempt failed" + afterColon(n.Failure.GetMessage())
 	}
 	r.recordPermanent(&attempt{node: n, finished: r.x.NowFunc()}, &Failure{Err: errors.New(words), Code: "limit_reached"})
+}
+
+// endWaiting ends, when a limit is reached, what else would keep such a node waiting: nodes in a backoff or in the
+// line of a fleet-wide limit.
+func (r *Run) endWaiting() {
+	if len(r.waiting.timers)+len(r.waiting.held) == 0 {
+		return
+	}
+	limit := r.limitReached()
+	if limit == "" {
+		return
+	}
+	for _, n := range r.waiting.toStart() {
+		if !n.OwnLimits && n.HoldsUpOwnLimits() {
+			r.waiting.giveUp(n)
+			r.endHeld(n, limit)
+		}
+	}
 }
 
 func (r *Run) launchNode(n *graph.Node) {

@@ -155,7 +155,7 @@ func (r *Run) handle(e event) {
 		r.flight.attempts--
 		r.finishAttempt(e.attempt)
 	case e.appended != nil:
-		r.flight.records--
+		r.flight.back(e.appended)
 		var failed *runlog.TxError
 		if e.ofTx != nil && errors.As(e.err, &failed) {
 			r.txFailed(e.ofTx, failed)
@@ -211,7 +211,7 @@ func (r *Run) append(rec *pb.Record) error {
 	if err != nil {
 		return err
 	}
-	r.flight.records++
+	r.flight.sent(rec)
 	r.tail.Append(raw, func(seq runlog.Seq, err error) {
 		r.mail.put(event{appended: rec, seq: seq, err: err})
 	})

@@ -137,7 +137,7 @@ func (r *Run) appendTx(a *attempt, rec *pb.Record) error {
 	if err != nil {
 		return err
 	}
-	r.flight.records++
+	r.flight.sent(rec)
 	tx := a.tx
 	a.tx = nil
 	r.tail.AppendTx(tx, raw, func(seq runlog.Seq, err error) {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/graph"
@@ -126,6 +127,35 @@ func (w *waiting) nextDueUs() int64 {
 		earlier(n.NotBefore)
 	}
 	return next
+}
+
+// toStart lists the nodes whose next attempt waits for its time or for a fleet-wide limit.
+func (w *waiting) toStart() []*graph.Node {
+	var out []*graph.Node
+	for n := range w.timers {
+		if n.NotBefore != 0 {
+			out = append(out, n)
+		}
+	}
+	for n, p := range w.held {
+		if p.ticket != nil {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, byID)
+	return out
+}
+
+// giveUp has a node wait no longer that toStart has listed.
+func (w *waiting) giveUp(n *graph.Node) {
+	if t := w.timers[n]; t != nil {
+		t.Stop()
+		delete(w.timers, n)
+	}
+	if p := w.held[n]; p != nil {
+		delete(w.held, n)
+		p.release()
+	}
 }
 
 // lines lists the limits that hold the run's nodes, each with the time since

@@ -52,12 +52,16 @@ func (h *holding) giveUp(i int) {
 	h.giving = append(h.giving, slot)
 }
 
-// release takes a slot back from its node, which has had it for so long.
+// release takes a slot back from its node, which has had it for so long; 0 if it
+// never started, which says nothing of how long nodes take.
 func (h *holding) release(slot int32, used time.Duration) {
-	if h.use == 0 {
+	switch {
+	case used == 0:
+	case h.use == 0:
 		h.use = used
+	default:
+		h.use += (used - h.use) / 4
 	}
-	h.use += (used - h.use) / 4
 	if h.slots[slot] {
 		h.slots[slot] = false
 		h.free = append(h.free, slot)

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"container/heap"
 	"context"
 	"math/rand/v2"
 	"testing"
@@ -109,6 +110,29 @@ func TestThrottle_NoSlotIsUsedUnconfirmed(t *testing.T) {
 	e.answered(now, 0, turnRow{})
 	if len(e.slots)+len(e.free) != 0 {
 		t.Errorf("slots that are gone are kept: %v, %v", e.slots, e.free)
+	}
+}
+
+// A slot that comes back unused says nothing of how long nodes take: it would have parked runs woken for slots that stay in use.
+func TestThrottle_UnusedSlotsAreNoMeasure(t *testing.T) {
+	now := time.Now()
+	th := &Throttle{}
+	e := &entry{limit: Limit{MaxInFlight: 1}, holding: holding{slots: map[int32]bool{1: false}, free: []int32{1}, window: now, keep: 1, confirmed: now}}
+	start := func() *Ticket {
+		k := &Ticket{t: th, e: e, since: now}
+		heap.Push(&e.waiting, k)
+		e.settle(now)
+		return k
+	}
+	start().Release()
+	if e.use != 0 || e.ahead() != 1 {
+		t.Errorf("after a slot that nobody used, nodes take %v, and %d are wanted in line", e.use, e.ahead())
+	}
+	k := start()
+	k.Use()
+	k.Release()
+	if e.use == 0 {
+		t.Error("after a node, it is not known how long nodes take")
 	}
 }
 

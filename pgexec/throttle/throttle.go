@@ -131,15 +131,16 @@ func (k *Ticket) Release() {
 	if k.index >= 0 {
 		heap.Remove(&e.waiting, k.index)
 	}
+	used := time.Since(k.began)
 	if k.unused {
-		k.unused = false
+		k.unused, used = false, 0
 		e.unused--
 		if e.limit.rated() {
 			e.tokens++
 		}
 	}
 	if k.slot != 0 {
-		e.release(k.slot, time.Since(k.began))
+		e.release(k.slot, used)
 		k.slot = 0
 	}
 	granting := e.settle(time.Now())
