@@ -45,6 +45,8 @@ func withDefaults(conn *pgx.ConnConfig) {
 	for name, value := range map[string]string{
 		"application_name": commandName,
 		"client_encoding":  "UTF8", // also on a database that has no encoding, whose default is none
+		// Statements are written for it. An old application's database may have it off.
+		"standard_conforming_strings": "on",
 	} {
 		if conn.RuntimeParams[name] == "" {
 			conn.RuntimeParams[name] = value

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
@@ -287,5 +288,37 @@ func TestServe_ConnectionsAreNamed(t *testing.T) {
 				return all
 			})
 		})
+	}
+}
+
+// A replica shares a database with applications that have set it up for themselves.
+func TestServe_SettingsOfTheDatabaseDoNotMatter_G8(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	for _, setting := range []string{
+		"standard_conforming_strings = off", "datestyle = 'German, DMY'", "intervalstyle = 'sql_standard'", "timezone = 'Asia/Kathmandu'",
+		"bytea_output = 'escape'", "extra_float_digits = -10", "search_path = 'nowhere'", "client_encoding = 'LATIN1'",
+		"default_transaction_isolation = 'serializable'", "statement_timeout = '10s'", "lock_timeout = '5ms'",
+		"idle_in_transaction_session_timeout = '1s'", "idle_session_timeout = '300ms'",
+	} {
+		name := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
+		if _, err := pool.Exec(t.Context(), "alter database "+name+" set "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var id string
+	err := pool.QueryRow(t.Context(), `insert into pgexec.runs (kind, input) values ('graph', '{"nodes": [
+		{"id": "child", "kind": "run", "input": {"kind": "sql", "input": {"sql": "select $1::text as word", "params": ["naïve"]}}},
+		{"id": "rest", "kind": "sleep", "after": ["child"], "input": {"for": "700ms"}},
+		{"id": "out", "kind": "sql", "after": ["rest"], "input": {"sql": "select $1::text as word", "params": [{"$ref": "child#/rows/0/word"}]}}]}')
+		returning run_id`).Scan(&id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t)}
+	start(t, env, "serve", "--http", "off").line("replica is ready")
+	wait := start(t, env, "run", "wait", id)
+	if code := wait.exit(patience); code != 0 || !strings.Contains(wait.text(), `"rows":[{"word":"naïve"}]`) {
+		t.Errorf("exit code %d: %s", code, wait.text())
 	}
 }
