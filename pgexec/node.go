@@ -83,7 +83,9 @@ func (n *Node) Pause(reason string) {
 // one begun before: what the handler does in it and the record are there
 // together or not at all (G6), so that its effects need no idempotency key. It
 // commits when the handler returns without an error; if the commit fails the
-// attempt has failed. Commit and Rollback of the transaction itself return an error.
+// attempt has failed. Commit and Rollback of the transaction itself return an error;
+// a handler that ends it otherwise, with SQL or on its connection, fails for good. Savepoints, as tx.Begin makes them,
+// and SET TRANSACTION are its own matter.
 //
 // The transaction holds a connection of the pool and, as any, row locks and a
 // snapshot until the handler returns: do the slow work before it, and let

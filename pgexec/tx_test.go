@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -111,4 +114,87 @@ func TestTx_FailedAttemptLeavesNoEffect(t *testing.T) {
 	}
 	// No transaction is left open.
 	b.eventually(`select count(*) = 0 from pg_stat_activity where datname = current_database() and state = 'idle in transaction'`)
+}
+
+// G6: of a handler that ends the transaction of its record itself, by SQL or on its connection, no record says that it
+// succeeded, and it is not tried again: what it committed is there once.
+func TestTx_HandlerThatEndsItIsNotRecorded_G6(t *testing.T) {
+	b := setup(t)
+	if _, err := b.pool.Exec(b.ctx, `create table effects (how text)`); err != nil {
+		t.Fatal(err)
+	}
+	kinds := pgexec.NewKinds()
+	retry := &pgexec.KindOpts{Retry: pgexec.RetryPolicy{MaxAttempts: 3, MinBackoff: 1}}
+	pgexec.AddKind(kinds, "effect", func(ctx context.Context, n *pgexec.Node, how []string) (string, error) {
+		tx, err := n.Tx(ctx)
+		if err != nil {
+			return "", err
+		}
+		if _, err := tx.Exec(ctx, `insert into effects values ($1)`, how[0]); err != nil {
+			return "", err
+		}
+		for _, statement := range how[1:] {
+			switch statement {
+			case "on the connection":
+				err = pgx.BeginFunc(ctx, tx.Conn(), func(pgx.Tx) error { return nil })
+			case "error":
+				err = errors.New("no")
+			default:
+				_, err = tx.Exec(ctx, statement)
+			}
+			if err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}, retry)
+	b.replica(kinds)
+	effects := map[string]int{"a": 1, "b": 0, "c": 1, "d": 0, "e": 0, "f": 1, "g": 1}
+	for _, how := range [][]string{
+		{"a", "commit"},
+		{"b", "rollback"},
+		{"c", "commit", "begin"},
+		{"d", "rollback", "begin"},
+		{"e", "rollback and chain"},
+		{"f", "on the connection"},
+		{"g", "commit", "error"},
+	} {
+		run := b.wait(b.start("effect", how))
+		if run.Status != pgexec.RunFailed || !strings.Contains(run.Error, "ended the transaction of the node's record") {
+			t.Errorf("%q: the run is %s: %q", how, run.Status, run.Error)
+		}
+		if n := query[int](b, `select count(*) from effects where how = $1`, how[0]); n != effects[how[0]] {
+			t.Errorf("%q: %d effects, want %d", how, n, effects[how[0]])
+		}
+	}
+}
+
+// A handler may use savepoints and choose the isolation level.
+func TestTx_SavepointsAndIsolation(t *testing.T) {
+	b := setup(t)
+	if _, err := b.pool.Exec(b.ctx, `create table effects (n int unique)`); err != nil {
+		t.Fatal(err)
+	}
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "effect", func(ctx context.Context, n *pgexec.Node, _ any) (level string, err error) {
+		tx, err := n.Tx(ctx)
+		if err != nil {
+			return "", err
+		}
+		if _, err := tx.Exec(ctx, `set transaction isolation level serializable`); err != nil {
+			return "", err
+		}
+		for range 2 {
+			_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // the second one is a duplicate
+				_, err := tx.Exec(ctx, `insert into effects values (1)`)
+				return err
+			})
+		}
+		return level, tx.QueryRow(ctx, `select current_setting('transaction_isolation')`).Scan(&level)
+	}, nil)
+	b.replica(kinds)
+	run := b.wait(b.start("effect", nil))
+	if n := query[int](b, `select count(*) from effects`); n != 1 || string(run.Result) != `"serializable"` {
+		t.Errorf("%d effects, want 1; the run is %s with %s: %s", n, run.Status, run.Result, run.Error)
+	}
 }

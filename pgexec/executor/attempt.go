@@ -72,6 +72,7 @@ func (r *Run) attempt(launchCtx context.Context, a *attempt, budget Budget) {
 		}
 	}
 	if a.tx = tx.take(); err != nil {
+		err = afterTx(a.tx, err)
 		rollback(a.tx)
 		a.tx = nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -64,14 +65,14 @@ func (r *Run) successRecord(a *attempt) *pb.Node {
 }
 
 // txFailed records as a failed attempt that the transaction of a node's record
-// did not commit. What the database refused for a reason in the data it would refuse again.
+// did not commit. What the database refused for a reason in the data it would refuse again, and what a handler committed
+// itself it would do again.
 func (r *Run) txFailed(a *attempt, err error) {
-	a.failure = &Failure{Err: err, Code: "transaction"}
+	a.failure = &Failure{Err: err, Code: "transaction", Permanent: refusesData(err) || errors.Is(err, runlog.ErrTxEnded)}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		a.failure.Code = pg.Code
 	}
-	a.failure.Permanent = refusesData(err)
 	r.recordFailure(a)
 }
 

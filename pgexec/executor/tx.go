@@ -76,7 +76,7 @@ func beginRecordTx(ctx context.Context, pool *pgxpool.Pool) (*recordTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx, err := conn.Begin(ctx)
+	tx, err := runlog.BeginTx(ctx, conn)
 	if err != nil {
 		conn.Release()
 		return nil, err
@@ -118,6 +118,21 @@ type handlersTx struct{ pgx.Tx }
 
 func (handlersTx) Commit(context.Context) error   { return ErrTxOfRecord }
 func (handlersTx) Rollback(context.Context) error { return ErrTxOfRecord }
+
+// afterTx is the failure of a handler that has used the transaction: final, if it has ended it by itself, since what it
+// committed with that it would do again.
+func afterTx(tx pgx.Tx, f *Failure) *Failure {
+	if tx == nil {
+		return f
+	}
+	if conn := tx.Conn().PgConn(); conn.IsClosed() || conn.TxStatus() != idle {
+		return f
+	}
+	return &Failure{Err: fmt.Errorf("%w (%w)", f.Err, runlog.ErrTxEnded), Code: f.Code, Stack: f.Stack, Permanent: true}
+}
+
+// idle is the status of a connection without a transaction.
+const idle = 'I'
 
 // rollback gives up what an attempt did in its transaction.
 func rollback(tx pgx.Tx) {

@@ -11,6 +11,16 @@ import (
 	"github.com/pgexec/runtime/sql"
 )
 
+// beginner is a pool or one of its connections.
+type beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// BeginTx begins a transaction that can commit with a record, see [Tail.AppendTx].
+func BeginTx(ctx context.Context, db beginner) (pgx.Tx, error) {
+	return db.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin;" + sql.RunlogBeginTx})
+}
+
 // commitApart commits on the transaction's own connection, in a goroutine of its own: what a handler
 // did may take long to commit, and the appends of other runs do not wait for it.
 func (f *flusher) commitApart(ctx context.Context, flights []*flight) {
@@ -55,8 +65,8 @@ func (f *flusher) sendTx(ctx context.Context, fl *flight) error {
 		return err
 	}
 	if tag.RowsAffected() == 0 {
-		rollback(tx)
-		return nil
+		defer rollback(tx)
+		return checkOpen(ctx, tx)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		if !refusedCommit(err) {
@@ -65,6 +75,18 @@ func (f *flusher) sendTx(ctx context.Context, fl *flight) error {
 		return err
 	}
 	fl.outcome = written
+	return nil
+}
+
+// checkOpen tells a transaction that was ended from one whose record is refused. What the handler began instead is rolled back.
+func checkOpen(ctx context.Context, tx pgx.Tx) error {
+	var open bool
+	if err := tx.QueryRow(ctx, sql.RunlogTxIsOpen).Scan(&open); err != nil {
+		return err
+	}
+	if !open {
+		return ErrTxEnded
+	}
 	return nil
 }
 

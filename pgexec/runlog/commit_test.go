@@ -14,7 +14,7 @@ import (
 // effect begins a transaction and does something in it that a test can count.
 func (b *bundle) effect(pool *pgxpool.Pool) pgx.Tx {
 	b.Helper()
-	tx, err := pool.Begin(b.ctx)
+	tx, err := runlog.BeginTx(b.ctx, pool)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,6 +85,22 @@ func TestAppendTx_FailedCommitLeavesTheRunAsItWas(t *testing.T) {
 	b.appendTx(tail, b.effect(b.pool), node(t, "tx", 1)).wantError(isTxError)
 	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
 	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1))
+	b.wantEffects(1)
+}
+
+// G6: a transaction that was ended, or replaced by another one, has no record; the run goes on.
+func TestAppendTx_EndedByItsHandler_G6(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	tail := b.open(b.writer(nil), b.newRun(), 1)
+	for i, end := range []string{`rollback`, `commit`, `rollback and chain`, `rollback; begin`} {
+		tx := b.effect(b.pool)
+		if _, err := tx.Exec(b.ctx, end); err != nil {
+			t.Fatal(err)
+		}
+		b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return isTxError(err) && errors.Is(err, runlog.ErrTxEnded) })
+		b.appendAll(tail, node(t, "a", 1)).wantSeqs(runlog.Seq(2 + i))
+	}
 	b.wantEffects(1)
 }
 

@@ -19,6 +19,10 @@ var (
 	// errBusy says that another session holds the lock of a row that the end of a run changes.
 	errBusy = errors.New("the row of the run, or of its parent, is locked by another session")
 
+	// ErrTxEnded says that a transaction begun by [BeginTx] was ended by something else than an append, with SQL or on
+	// its connection: what was committed by that is there, and the record is not.
+	ErrTxEnded = errors.New("the handler ended the transaction of the node's record itself: what it committed with that stays; return from the handler to commit, or with an error to roll back")
+
 	// ErrClosed says that the writer was closed or aborted before the record was confirmed.
 	// Whether the record is in the log is not known.
 	ErrClosed = errors.New("log writer is closed")

@@ -45,7 +45,7 @@ func (t *Tail) Append(record []byte, done func(seq Seq, err error)) {
 	t.queue.push(t, entry{record: record, done: done})
 }
 
-// AppendTx is Append in a transaction, which it ends: what was done in tx and the record commit together
+// AppendTx is Append in a transaction that [BeginTx] began, which it ends: what was done in tx and the record commit together
 // or not at all. When they do not, and the run is still ours, the error is a [*TxError]: nothing is
 // in the log, and what was done in tx has to be done again in another one.
 func (t *Tail) AppendTx(tx pgx.Tx, record []byte, done func(seq Seq, err error)) {
