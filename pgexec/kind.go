@@ -104,8 +104,8 @@ const (
 	// UnknownFails: the node fails, with code "outcome_unknown". It never runs
 	// twice, and an error of its handler is not retried either.
 	UnknownFails
-	// UnknownAsks: the node waits for a signal "outcome", addressed to it, with one of
-	// {"output": …}, {"error": "…"} or {"run_again": true}. It never runs
+	// UnknownAsks: the node waits for a signal "outcome", addressed to it and sent after
+	// the attempt began, with one of {"output": …}, {"error": "…"} or {"run_again": true}. It never runs
 	// twice unless that says so, and an error of its handler is not retried either.
 	UnknownAsks
 	// UnknownRunsAgain: the node runs again, as another attempt, so that the

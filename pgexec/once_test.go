@@ -99,3 +99,36 @@ func TestAtMostOnce_WithoutACrash(t *testing.T) {
 		t.Errorf("%d calls, want 2", ran.Load())
 	}
 }
+
+// G6: what settles an unknown outcome is addressed to the node and about the attempt that was lost: an answer given
+// twice does not have the node run a third time.
+func TestAtMostOnce_AnAnswerIsAboutOneAttempt_G6(t *testing.T) {
+	b := setup(t)
+	var ran atomic.Int64
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "pay", func(ctx context.Context, _ *pgexec.Node, _ none) (bool, error) {
+		ran.Add(1)
+		if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, "victim"); err != nil {
+			b.t.Error(err)
+		}
+		<-ctx.Done()
+		return false, ctx.Err()
+	}, &pgexec.KindOpts{AtMostOnce: pgexec.UnknownAsks})
+	b.replica(kinds, named("victim"), briefly)
+	id := b.start("pay", nil)
+	const asks = `select status = 'parked' and reason like 'the outcome of root is unknown%' from pgexec.runs where run_id = $1`
+	b.eventually(asks, id)
+	b.exec(`select pgexec.signal($1, 'outcome', '{"output": "to nobody"}')`, id)
+	b.exec(`select pgexec.signal($1, 'outcome', '{"run_again": true}', node_id => 'root')
+		union all select pgexec.signal($1, 'outcome', '{"run_again": true}', node_id => 'root')`, id)
+	b.eventually(`select count(*) = 2 from pgexec.run_log where run_id = $1 and pgexec.decode(record) ? 'started'`, id)
+	b.eventually(asks, id)
+	b.exec(`select pgexec.signal($1, 'outcome', '{"output": "paid"}', node_id => 'root')`, id)
+	if run := b.succeed(id); string(run.Result) != `"paid"` {
+		t.Errorf("result %s", run.Result)
+	}
+	if n := ran.Load(); n != 2 {
+		t.Errorf("the handler was called %d times, want 2", n)
+	}
+	b.checkLog(id)
+}

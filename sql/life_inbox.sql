@@ -8,12 +8,13 @@ with marked as (
     for update skip locked)
 ), found as (
   select s.signal_id, s.node_id, s.name as what, pgexec.small_text(s.payload) as payload,
+    greatest(least(extract(epoch from s.created_at) * 1000000, 253402128000000000), 1)::bigint as sent_us,
     null::uuid as child, null::text as error, null::bytea as record,
     0::bigint as input_tokens, 0::bigint as output_tokens, 0::numeric as cost_usd, 0::bigint as unpriced, 0::bigint as nodes
   from pgexec.signals s
   where s.run_id = $1::uuid and s.consumed_at is null and s.signal_id <> all ($2::bigint[])
   union all
-  select 0, c.parent_node_id, c.status, null, c.run_id, c.error, l.record,
+  select 0, c.parent_node_id, c.status, null, 0, c.run_id, c.error, l.record,
     c.input_tokens, c.output_tokens, c.cost_usd, c.unpriced, c.nodes_done
   from pgexec.runs c
   left join pgexec.run_log l on l.run_id = c.run_id and l.seq = c.result_seq
@@ -23,7 +24,7 @@ with marked as (
 select r.inbox, coalesce(r.wanted, ''), left(coalesce(r.wanted_reason, ''), 20000),
   coalesce(r.max_tokens, 0), pgexec.nano_usd(r.max_cost_usd), coalesce(r.max_nodes, 0)::bigint, coalesce(r.max_wall_ms, 0),
   case when r.deadline is null then 0 else greatest(least(extract(epoch from r.deadline) * 1000000, 253402128000000000), 1) end::bigint, coalesce(r.max_parallel, 0), r.soft_limit::float8,
-  f.signal_id, coalesce(f.node_id, ''), coalesce(f.what, ''), f.payload,
+  f.signal_id, coalesce(f.node_id, ''), coalesce(f.what, ''), f.payload, coalesce(f.sent_us, 0),
   f.child, left(coalesce(f.error, ''), 20000), f.record,
   coalesce(f.input_tokens, 0), coalesce(f.output_tokens, 0), pgexec.nano_usd(f.cost_usd), coalesce(f.unpriced, 0), coalesce(f.nodes, 0)
 from pgexec.runs r

@@ -82,7 +82,10 @@ func (r *Run) doubt(n *graph.Node, kind *Kind, f *Failure) {
 			w = &wait{node: n}
 			r.waiting.waits[n] = w
 		}
-		w.asks, w.signal = true, signalInput{Name: SignalOutcome}
+		w.asks, w.signal, w.sinceUs = true, signalInput{Name: SignalOutcome}, n.StartedUs
+		if w.task != nil {
+			w.sinceUs = w.task.takenUs
+		}
 		r.match(w)
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN:
 		r.runAgain(n, 0)

@@ -88,6 +88,8 @@ type wait struct {
 	counted bool
 	// asks: the node is no wait by its kind, but its outcome is unknown and a person is asked.
 	asks bool
+	// sinceUs is when the attempt began that is in doubt: what was sent before is about another one.
+	sinceUs int64
 	// overdue: its time has come, and the inbox is being read once more.
 	overdue bool
 	// ending: its record is on the way to the log, or what it began or ended with is being read or kept.
@@ -100,10 +102,11 @@ func (w *wait) takesSignal() bool {
 }
 
 // takes reports whether that signal ends the wait: one of its name that is
-// addressed to it or to nobody in particular. An approval is always addressed (C38).
+// addressed to it or to nobody in particular. An approval is always addressed (C38),
+// and so is what settles an unknown outcome, which is sent after the attempt began.
 func (w *wait) takes(s wake.Signal) bool {
-	toNobody := s.NodeID == "" && w.node.Kind != KindApproval
-	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID))
+	toNobody := s.NodeID == "" && w.node.Kind != KindApproval && !w.asks
+	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID)) && s.SentUs >= w.sinceUs
 }
 
 // beginWait starts a wait, once its input is known.

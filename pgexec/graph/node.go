@@ -89,6 +89,8 @@ type Progress struct {
 	Attempts uint32
 	// StartedAttempt is the attempt of the last started record; 0 without one.
 	StartedAttempt uint32
+	// StartedUs is when that record was made, in microseconds since the Unix epoch.
+	StartedUs int64
 	// NotBefore is the earliest time of the next attempt, in microseconds since the Unix epoch.
 	NotBefore int64
 	// Failure is the error of the attempt that failed last.
@@ -101,7 +103,9 @@ func (p *Progress) attemptFailed(rec *pb.AttemptFailed) {
 	p.Attempts, p.NotBefore, p.Failure = rec.GetAttempt(), rec.GetNotBeforeUs(), rec.GetError()
 }
 
-func (p *Progress) attemptStarted(rec *pb.Started) { p.StartedAttempt = rec.GetAttempt() }
+func (p *Progress) attemptStarted(rec *pb.Started) {
+	p.StartedAttempt, p.StartedUs = rec.GetAttempt(), rec.GetAtUs()
+}
 
 func (p *Progress) ended(rec *pb.Node) {
 	p.Attempts, p.Failure = max(p.Attempts, rec.GetAttempt()), nil

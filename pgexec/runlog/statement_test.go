@@ -79,7 +79,7 @@ func (b *bundle) scansOf(statement string) []string {
 		settings = `set plan_cache_mode = force_generic_plan`
 	}
 	for _, step := range []string{
-		settings, `prepare s as ` + statement, `begin`, `execute s` + arguments,
+		settings, `prepare s as ` + statement, `begin`, sql.RunlogBeginTx, `execute s` + arguments,
 	} {
 		if _, err := conn.Exec(b.ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
 			b.Fatalf("%s: %v", step, err)

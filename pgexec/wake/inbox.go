@@ -30,6 +30,8 @@ type Signal struct {
 	NodeID string
 	// Payload is JSON text; nil for one that is not small, which [ReadSignal] reads.
 	Payload []byte
+	// SentUs is when it was sent, in microseconds since the Unix epoch.
+	SentUs int64
 }
 
 // ChildEnd is a child run that has ended.
@@ -69,6 +71,7 @@ type inboxRow struct {
 	SignalID     *int64 // 0 for a child, null for neither
 	NodeID, What string // What is a signal's name or a child's status
 	Payload      []byte
+	SentUs       int64
 	Child        *runlog.RunID
 	Error        string
 	Record       []byte
@@ -104,7 +107,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 			}
 			in.Children = append(in.Children, end)
 		case r.SignalID != nil:
-			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: r.Payload})
+			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: r.Payload, SentUs: r.SentUs})
 		}
 	}
 	return in, nil
