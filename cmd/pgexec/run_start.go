@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/pgexec/wake"
 )
 
 type runStart struct {
@@ -65,6 +66,9 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	}
 	if s.opts.Priority < 1 || s.opts.Priority > 4 {
 		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
+	}
+	if err := wake.CheckQueues([]string{s.opts.Queue}); err != nil {
+		return usageErrorf("--queue: %w", err)
 	}
 	runAt, err := parseMoment("--run-at", s.runAt)
 	if err != nil {

@@ -63,6 +63,7 @@ func TestUsage_ExitsWithTwo(t *testing.T) {
 		{"serve --log-level loud", `--log-level "loud"`},
 		{"serve --log-format xml", `--log-format "xml"`},
 		{"serve --max-hot-runs 0", "--max-hot-runs 0"},
+		{"run start x --queue Bad", `--queue: queue "Bad": want lower-case words`},
 		{"serve --queues default,Bad", `--queues: queue "Bad": want lower-case words`},
 		{"serve --pool-size 1", "--pool-size 1"},
 		{"serve --grace -1s", "--grace -1s"},
