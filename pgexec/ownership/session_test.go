@@ -137,6 +137,24 @@ func TestSession_HeartbeatMoves(t *testing.T) {
 	}
 }
 
+// C06, C18: a process that stood still until others may have ended its session has not outlived it: what it ran may be why.
+func TestSession_ThatStoodStillIsNotOutlived(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const late = 4 * time.Second
+	s := b.open(func(c *ownership.SessionConfig) {
+		c.Heartbeat, c.LateAfter = late/4, late
+		c.HotRunsFunc = func() int {
+			<-time.After(late) // called on the way to a heartbeat, which stands still with it
+			return 0
+		}
+	})
+	b.waitLost(s)
+	if s.Outlived() {
+		t.Errorf("outlived, though lost because: %v", s.Err())
+	}
+}
+
 // C04: a session that the server ends is noticed at once, not with the next heartbeat, and the log
 // refuses the former owner from the moment the run is put back.
 func TestSession_TerminatedIsNoticed(t *testing.T) {
