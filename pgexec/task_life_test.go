@@ -239,3 +239,18 @@ func TestTask_LargePayloads(t *testing.T) {
 	}
 	b.checkLog(id)
 }
+
+// A worker that gives no error fails its task all the same, and the run says so.
+func TestTask_FailedWithoutAWord(t *testing.T) {
+	b := setup(t)
+	b.declare("transcribe")
+	b.replica(orchestra())
+	for _, word := range []any{nil, ""} {
+		id := b.start("transcribe", nil)
+		task := b.take("transcribe", "w1", time.Minute)
+		b.exec(`select pgexec.fail($1, 'w1', $2, permanent => true)`, task.ID, word)
+		if run := b.wait(id); run.Status != pgexec.RunFailed || run.Error != "node root: the worker did not say why" {
+			t.Errorf("fail with %#v: run is %s: %s", word, run.Status, run.Error)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -232,7 +233,7 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 		return
 	}
 	f := &Failure{
-		Err:        errors.New(t.Error),
+		Err:        errors.New(cmp.Or(t.Error, "the worker did not say why")),
 		Code:       t.ErrorCode,
 		Permanent:  t.Permanent,
 		RetryAfter: time.Duration(t.RetryAfterUs) * time.Microsecond,
