@@ -63,6 +63,8 @@ type runCheck struct {
 	lastSeq  map[string]int64
 	marks    map[string][]nodeMark
 	records  int64
+	// wasted is what steps had spent that failed after they had worked: their transaction did.
+	wasted [3]int64
 }
 
 func (c *treeCheck) check() {
@@ -197,6 +199,27 @@ func (r *runCheck) attemptFailed(seq int64, a *pb.AttemptFailed) {
 	if a.ReplicaId != r.owner {
 		r.errorf("record %d is of replica %d, owner is %d", seq, a.ReplicaId, r.owner)
 	}
+	if ok {
+		r.waste(seq, n.spawn.Step, a.GetUsage())
+	}
+}
+
+// waste counts what a failed attempt has spent: all that its step does, or nothing.
+func (r *runCheck) waste(seq int64, step *step, u *pb.Usage) {
+	got := spentBy(u)
+	switch {
+	case got == [3]int64{}:
+		return
+	case step == nil || got != step.spends():
+		r.errorf("record %d: a failed attempt spent %v, its step is %+v", seq, got, step)
+	}
+	for i := range got {
+		r.wasted[i] += got[i]
+	}
+}
+
+func spentBy(u *pb.Usage) [3]int64 {
+	return [3]int64{u.GetInputTokens(), u.GetOutputTokens(), u.GetCostNanoUsd()}
 }
 
 // node checks one node's record and tells the model of it.
@@ -225,6 +248,8 @@ func (r *runCheck) node(seq int64, n *pb.Node) {
 	got := ending{status: failed}
 	if n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED {
 		got = ending{status: succeeded, output: string(n.Output.GetJson())}
+	} else if known.spawn.Step != nil {
+		r.waste(seq, known.spawn.Step, n.GetUsage())
 	}
 	if err := r.checkEnding(known.spawn, n, got); err != nil {
 		r.errorf("record %d: node %s %s with %s (%s): %v", seq, n.Id, got.status, got.output, n.Error.GetMessage(), err)
@@ -459,8 +484,7 @@ func (r *runCheck) checkChildren() {
 
 // checkChild compares a run node's record with its child run's end.
 func (r *runCheck) checkChild(n *pb.Node, child *runCheck) {
-	u := n.GetUsage()
-	if got := [3]int64{u.GetInputTokens(), u.GetOutputTokens(), u.GetCostNanoUsd()}; got != child.row.spent {
+	if got := spentBy(n.GetUsage()); got != child.row.spent {
 		r.errorf("node %s has usage %v, its child run %v", n.Id, got, child.row.spent)
 	}
 	status, code := succeeded, ""
@@ -477,18 +501,17 @@ func (r *runCheck) checkChild(n *pb.Node, child *runCheck) {
 
 // checkUsage adds up what the run's nodes spend, as the program says, with that of its child runs.
 func (r *runCheck) checkUsage() {
-	var want [3]int64
+	want := r.wasted
 	for id, n := range r.last {
-		sp := r.model.nodes[id].spawn
-		switch {
+		var spent [3]int64
+		switch sp := r.model.nodes[id].spawn; {
 		case sp.Step != nil && n.Status == pb.NodeStatus_NODE_STATUS_SUCCEEDED && n.SignalId == 0:
-			want[0] += int64(sp.Step.Tokens)
-			want[1]++
-			want[2] += 1000 * int64(sp.Step.Tokens)
+			spent = sp.Step.spends()
 		case sp.Kind == pgexec.KindRun:
-			want[0] += n.GetUsage().GetInputTokens()
-			want[1] += n.GetUsage().GetOutputTokens()
-			want[2] += n.GetUsage().GetCostNanoUsd()
+			spent = spentBy(n.GetUsage())
+		}
+		for i := range want {
+			want[i] += spent[i]
 		}
 	}
 	if r.row.spent != want || r.row.nodes != r.records {

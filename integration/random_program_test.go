@@ -39,6 +39,11 @@ type step struct {
 	Spawns []spawn `json:"spawns,omitempty"`
 }
 
+// spends is the input tokens, output tokens and billionths of a dollar of an attempt that works.
+func (s *step) spends() [3]int64 {
+	return [3]int64{int64(s.Tokens), 1, 1000 * int64(s.Tokens)}
+}
+
 // How a step ends that does not just succeed.
 const (
 	// flaky fails some attempts; with too few attempts it fails for good.
