@@ -254,3 +254,26 @@ func TestTask_FailedWithoutAWord(t *testing.T) {
 		}
 	}
 }
+
+// A task that has ended well, or is to be tried again much later, does not lie there for as long as its run is parked.
+func TestTask_EndedOnesLeaveBeforeTheRunParks(t *testing.T) {
+	kinds := orchestra()
+	pgexec.AddKind(kinds, "then wait", func(_ context.Context, n *pgexec.Node, _ none) (bool, error) {
+		task := n.Spawn("transcribe", nil, nil)
+		n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "never"}, &pgexec.SpawnOpts{ID: "wait", After: []pgexec.NodeRef{task}})
+		return true, nil
+	}, nil)
+	b := setup(t)
+	b.declare("transcribe")
+	b.replica(kinds, briefly)
+	const parked = `select status = 'parked' and reason like $2 and not exists (select from pgexec.tasks t where t.run_id = r.run_id)
+		from pgexec.runs r where run_id = $1`
+	id := b.start("then wait", nil)
+	task := b.take("transcribe", "w1", time.Minute)
+	b.exec(`select pgexec.complete($1, 'w1')`, task.ID)
+	b.eventually(parked, id, `wait waits for signal%`)
+	id = b.start("then wait", nil)
+	task = b.take("transcribe", "w1", time.Minute)
+	b.exec(`select pgexec.fail($1, 'w1', 'busy', retry_after => '1 hour')`, task.ID)
+	b.eventually(parked, id, `% is tried again at %`)
+}

@@ -67,6 +67,7 @@ func (r *Run) park() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), statementTimeout)
 	defer cancel()
+	r.removeTasks(ctx)
 	spent := r.g.Usage()
 	parked, err := wake.Park(ctx, r.x.Pool, wake.ParkParams{
 		RunID:  r.claimed.RunID,

@@ -247,6 +247,19 @@ func (r *Run) taskEnded(w *wait, t wake.TaskEnd) {
 	r.recordFailure(&attempt{node: w.node, kind: w.task.kind, failure: f, usage: end.Usage, started: t.TakenAt, finished: t.EndedAt})
 }
 
+// removeTasks removes the tasks whose end is in the log: while the run is parked no look would. What else has ended
+// meanwhile keeps the run from parking.
+func (r *Run) removeTasks(ctx context.Context) {
+	if len(r.outside.recorded) == 0 {
+		return
+	}
+	if _, err := wake.ReadTaskEnds(ctx, r.x.Pool, r.claimed.RunID, r.outside.recorded); err != nil {
+		r.log.Warn("remove tasks that are recorded", "error", err)
+		return
+	}
+	r.outside.recorded = nil
+}
+
 // usageOf reads what a worker says that a task has used, of which the database has seen that it can be recorded.
 func usageOf(t wake.TaskEnd) *pb.Usage {
 	var u pb.Usage
