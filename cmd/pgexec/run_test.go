@@ -152,7 +152,7 @@ func TestRunStart_KeyTimeQueue(t *testing.T) {
 		t.Errorf("queue %s, priority %d, due after %f s: %v", queue, priority, delay, err)
 	}
 	got = invoke(t, append(db, "run", "start", "k", "--queue", "No Queue")...)
-	if got.code != exitFailure || !strings.Contains(got.err, "queue") {
+	if got.code != exitUsage || !strings.Contains(got.err, "No Queue") {
 		t.Errorf("a bad queue: %+v", got)
 	}
 }
