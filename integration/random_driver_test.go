@@ -86,7 +86,22 @@ func (d *driver) mind(ctx context.Context, p *program) {
 			todo[next] = time.Now().Add(100 * time.Millisecond)
 		}
 	}
-	d.rest(ctx, m, minderPatience)
+	for d.rest(ctx, m, time.Second) {
+		d.answer(ctx, m)
+	}
+}
+
+// answer says again what became of nodes that may be in doubt: what was said before the attempt in doubt began was about none.
+func (d *driver) answer(ctx context.Context, m *minded) {
+	for _, a := range m.program.Actions {
+		if a.Name != outcomeName || a.RunAgain {
+			continue
+		}
+		err := d.client.Signal(ctx, runAt(m.root, a.Run), a.Name, a.payload(), &pgexec.SignalOpts{NodeID: pgexec.NodeID(a.Node)})
+		if err != nil && !errors.Is(err, pgexec.ErrRunNotFound) && !errors.Is(err, pgexec.ErrRunEnded) && ctx.Err() == nil {
+			d.t.Errorf("answer %s of run %s: %v", a.Node, m.root, err)
+		}
+	}
 }
 
 func earliest(todo map[int]time.Time) int {

@@ -292,8 +292,8 @@ func (a *author) fill(sp *spawn, known []string) {
 	}
 }
 
-// once has a step run at most once. Some are asked for; the answers are there before the question, and more than one
-// in case the node is in doubt again.
+// once has a step run at most once. Some are asked for; some answers are there before the question, and more than one
+// in case the node is in doubt again. The last is given until the run has ended.
 func (a *author) once(sp *spawn) {
 	sp.Once = []pgexec.UnknownOutcome{pgexec.UnknownFails, pgexec.UnknownAsks, pgexec.UnknownRunsAgain}[a.rng.IntN(3)]
 	sp.Attempts = writeAttempts
