@@ -158,6 +158,9 @@ func (inc *incarnation) serve(ctx context.Context) {
 		inc.abandon(waker)
 		return
 	}
+	if ctx.Err() != nil {
+		inc.rt.noLongerReady()
+	}
 	inc.drain(waker)
 }
 
@@ -185,8 +188,7 @@ func (inc *incarnation) abandon(waker *wake.Waker) {
 	inc.closeSession()
 }
 
-// drain hands all runs over. Readiness failed already, when the drain's
-// context ended. Claims stop first; each run is released by its own owner
+// drain hands all runs over, after readiness has failed. Claims stop first; each run is released by its own owner
 // goroutine as soon as it can be; at the grace deadline the rest is cancelled.
 // The database pool is the caller's and closes after this.
 func (inc *incarnation) drain(waker *wake.Waker) {

@@ -91,7 +91,7 @@ func (r *Runtime) HotRuns() int { return int(r.hot.Load()) }
 // session or the database are retried for as long as ctx lives.
 func (r *Runtime) Run(ctx context.Context) error {
 	defer r.state.Store(int32(StateStopped))
-	stop := context.AfterFunc(ctx, func() { r.state.Store(int32(StateDraining)) })
+	stop := context.AfterFunc(ctx, r.noLongerReady)
 	defer stop()
 	info := r.cfg.Info
 	for first := true; ctx.Err() == nil; first = false {
@@ -109,6 +109,13 @@ func (r *Runtime) Run(ctx context.Context) error {
 		r.state.CompareAndSwap(int32(StateReady), int32(StateStarting))
 	}
 	return nil
+}
+
+// noLongerReady is called when the drain's context has ended, by whoever sees that first.
+func (r *Runtime) noLongerReady() {
+	for s := r.state.Load(); s < int32(StateDraining); s = r.state.Load() {
+		r.state.CompareAndSwap(s, int32(StateDraining))
+	}
 }
 
 // lastOf returns a copy of the last elements of a list, at most so many.
