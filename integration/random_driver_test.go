@@ -71,6 +71,13 @@ func (d *driver) mind(ctx context.Context, p *program) {
 		}
 		return
 	}
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	answers.Go(func() {
+		for d.rest(ctx, m, time.Second) {
+			d.answer(ctx, m)
+		}
+	})
 	todo := make(map[int]time.Time) // the places of actions in the program, and when each is due
 	for i, a := range p.Actions {
 		todo[i] = time.Now().Add(time.Duration(a.AtMs) * time.Millisecond)
@@ -86,9 +93,7 @@ func (d *driver) mind(ctx context.Context, p *program) {
 			todo[next] = time.Now().Add(100 * time.Millisecond)
 		}
 	}
-	for d.rest(ctx, m, time.Second) {
-		d.answer(ctx, m)
-	}
+	d.rest(ctx, m, minderPatience)
 }
 
 // answer says again what became of nodes that may be in doubt: what was said before the attempt in doubt began was about none.
