@@ -112,8 +112,12 @@ func (r *Run) recordResumption(ctx context.Context) (end ending, ok bool) {
 	return 0, true
 }
 
+// maxExpected bounds for how many nodes room is made before they are read.
+const maxExpected = 1 << 16
+
 func (r *Run) readLog(ctx context.Context) error {
 	r.g = newGraph(r.claimed)
+	r.g.Grow(int(min(r.claimed.Head, maxExpected)))
 	return runlog.Read(ctx, r.x.Pool, r.claimed.RunID, 0, func(seq runlog.Seq, rec *pb.Record) error {
 		_, err := r.g.Apply(int64(seq), rec)
 		return err

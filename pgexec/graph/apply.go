@@ -6,6 +6,9 @@ import (
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
+// readyAtOnce is for how many nodes that become ready there is room at a time.
+const readyAtOnce = 64
+
 // Apply adds the record at seq to the graph and returns the nodes that it made
 // ready, in order; the caller may append to that slice and not change what is
 // in it. It costs O(size of the record) amortised, whatever the size of the graph.
@@ -16,7 +19,9 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 	if fault := g.checkPosition(seq, rec); fault != "" {
 		return nil, &CorruptError{Seq: seq, Found: fault}
 	}
-	mark := len(g.readied)
+	if g.readied = g.readied[len(g.readied):]; cap(g.readied) == 0 {
+		g.readied = make([]*Node, 0, readyAtOnce)
+	}
 	g.nowUs = timeOf(rec)
 	switch body := rec.GetBody().(type) {
 	case *pb.Record_Node:
@@ -39,7 +44,7 @@ func (g *Graph) Apply(seq int64, rec *pb.Record) (ready []*Node, err error) {
 	}
 	g.head = seq
 	g.lastUs = max(g.lastUs, g.nowUs)
-	return g.readied[mark:len(g.readied):len(g.readied)], nil
+	return g.readied[:len(g.readied):len(g.readied)], nil
 }
 
 // checkPosition says what is wrong with a record being at seq, "" if nothing is.
@@ -107,6 +112,7 @@ func (g *Graph) applyNode(seq int64, rec *pb.Node) error {
 	g.end(n, seq, rec)
 	g.settle(n)
 	g.spawn(n, rec.GetSpawned())
+	g.results.ended(n)
 	g.consume(rec.GetSignalId())
 	g.spend(n, rec)
 	g.progressed()
@@ -122,7 +128,6 @@ func (g *Graph) end(n *Node, seq int64, rec *pb.Node) {
 	n.ended(rec)
 	n.setStatus(status)
 	g.frontier.remove(n)
-	g.results.ended(n)
 }
 
 // spawn adds the nodes of specs, which checkNode has found good.
@@ -134,7 +139,7 @@ func (g *Graph) spawn(by *Node, specs []*pb.NodeSpec) {
 	for _, spec := range specs {
 		edges += len(spec.GetParents())
 	}
-	added, parents := make([]Node, len(specs)), make([]*Node, 0, edges)
+	added, parents := g.madeNodes.Take(len(specs)), g.madeEdges.Take(edges)[:0]
 	g.add(added, specs)
 	g.waiting += len(specs)
 	// Parents may come later in the list: link all before any is ready or skipped.

@@ -1,6 +1,9 @@
 package graph
 
-import pb "github.com/pgexec/runtime/proto/pgexec/v1"
+import (
+	"github.com/pgexec/runtime/internal/slab"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+)
 
 // Graph is the state of one run, as its records tell it. Not safe for
 // concurrent use, NewID and the rules of Node apart.
@@ -14,11 +17,12 @@ type Graph struct {
 	head     int64
 	frontier frontier
 	waiting  int
-	// readied lists all nodes in the order they became ready. Apply returns parts
-	// of it, which stay valid because it is only ever appended to.
-	readied  []*Node
-	settled  []*Node            // work list of settle, empty between calls
-	consumed map[int64]struct{} // signals
+	// readied are the nodes that the record being applied made ready. What follows in its memory was given to nobody.
+	readied   []*Node
+	madeNodes slab.Slab[Node]
+	madeEdges slab.Slab[*Node]
+	settled   []*Node            // work list of settle, empty between calls
+	consumed  map[int64]struct{} // signals
 }
 
 // New returns the graph of a run that has no records: its root is ready.

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 
@@ -15,12 +16,16 @@ type names struct {
 	nodes map[NodeID]*Node
 	// reserved holds ids of specs that were checked and are not yet applied, with the node that spawns them.
 	reserved map[NodeID]*Node
-	// lastID is the highest number known or given out, by kind.
-	lastID map[string]uint64
+	// lastID is the highest number known or given out, by kind; recent is that of the kind asked for last.
+	lastID map[string]*uint64
+	recent struct {
+		kind string
+		last *uint64
+	}
 }
 
 func (ns *names) init() {
-	ns.nodes, ns.reserved, ns.lastID = make(map[NodeID]*Node), make(map[NodeID]*Node), make(map[string]uint64)
+	ns.nodes, ns.reserved, ns.lastID = make(map[NodeID]*Node), make(map[NodeID]*Node), make(map[string]*uint64)
 }
 
 // Node returns the node with that id, nil if there is none.
@@ -35,13 +40,23 @@ func (ns *names) Len() int { return len(ns.nodes) }
 func (ns *names) NewID(kind string) NodeID {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	for n := ns.lastID[kind] + 1; ; n++ {
+	last := ns.lastOf(kind)
+	for n := *last + 1; ; n++ {
 		id := NodeID(kind + "-" + strconv.FormatUint(n, 10))
 		if ns.nodes[id] == nil && ns.reserved[id] == nil {
-			ns.lastID[kind] = n
+			*last = n
 			return id
 		}
 	}
+}
+
+// Grow makes room for n more nodes: a graph that is told what comes is built faster. n is a guess, and bounds nothing.
+func (ns *names) Grow(n int) {
+	nodes := make(map[NodeID]*Node, len(ns.nodes)+n)
+	maps.Copy(nodes, ns.nodes)
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.nodes = nodes
 }
 
 // add makes added the nodes of specs, without their parents, and known by their ids.
@@ -58,9 +73,21 @@ func (ns *names) add(added []Node, specs []*pb.NodeSpec) {
 
 // note keeps NewID ahead of the ids in the log. mu must be held.
 func (ns *names) note(id NodeID, kind string) {
-	if n, ok := idNumber(string(id), kind); ok && n > ns.lastID[kind] {
-		ns.lastID[kind] = n
+	if n, ok := idNumber(string(id), kind); ok {
+		last := ns.lastOf(kind)
+		*last = max(*last, n)
 	}
+}
+
+// lastOf returns where the highest number of a kind is kept. mu must be held.
+func (ns *names) lastOf(kind string) *uint64 {
+	if r := &ns.recent; r.last == nil || r.kind != kind {
+		if r.kind, r.last = kind, ns.lastID[kind]; r.last == nil {
+			r.last = new(uint64)
+			ns.lastID[kind] = r.last
+		}
+	}
+	return ns.recent.last
 }
 
 // reserve keeps the ids of specs for n, which is about to spawn them, in the place of those kept for it before.

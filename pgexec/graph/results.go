@@ -18,7 +18,7 @@ func (r *results) ended(n *Node) {
 		r.failures = append(r.failures, n)
 	case n.Final:
 		r.final = n
-	case r.final == nil:
+	case r.final == nil && !n.parent:
 		r.leaves = append(r.leaves, n)
 	}
 }

@@ -1,13 +1,13 @@
 package runlog
 
 import (
-	"math"
 	"unicode/utf8"
 	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pgexec/runtime/internal/slab"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -21,6 +21,13 @@ type decoder struct {
 	body  pb.Record_Node
 	node  pb.Node
 	specs []*pb.NodeSpec
+	jsons slab.Slab[jsonPayload]
+}
+
+// jsonPayload is a payload with its value.
+type jsonPayload struct {
+	payload pb.Payload
+	value   pb.Payload_Json
 }
 
 // decode returns a record that is good until the next call. Its payloads, errors, usage and texts are good for ever, in data's memory.
@@ -38,55 +45,61 @@ func (d *decoder) decode(data []byte) (*pb.Record, error) {
 // decodeNode decodes the record of a node. It knows the fields that nearly every such record is made of and
 // returns false for all else, be it rare, new or damaged, which is left to proto.
 func (d *decoder) decodeNode(data []byte) bool {
-	f, rest := nextField(data)
-	if f.tag != 1<<3|bytesField || len(rest) > 0 {
+	rec := message{rest: data}
+	if len(data) == 0 || rec.tag() != 1<<3|bytesField {
+		return false
+	}
+	node := message{rest: rec.bytes()}
+	if rec.damaged || len(rec.rest) > 0 {
 		return false
 	}
 	parents, spawned := d.node.Parents[:0], d.node.Spawned[:0]
 	d.node.Reset()
 	d.node.Parents, d.node.Spawned = parents, spawned
 	d.rec.Body, d.body.Node = &d.body, &d.node
-	return d.fillNode(&d.node, f.data)
+	return d.fillNode(&d.node, node)
 }
 
-func (d *decoder) fillNode(n *pb.Node, data []byte) (ok bool) {
-	for len(data) > 0 {
-		var f field
-		f, data = nextField(data)
-		switch f.tag {
+func (d *decoder) fillNode(n *pb.Node, m message) bool {
+	for len(m.rest) > 0 {
+		switch m.tag() {
 		case 1<<3 | bytesField:
-			n.Id, ok = f.text()
+			n.Id = m.text()
 		case 2<<3 | bytesField:
-			n.Kind, ok = f.text()
+			n.Kind = m.text()
 		case 3<<3 | bytesField:
-			n.Parents, ok = f.addTo(n.Parents)
+			n.Parents = append(n.Parents, m.text())
 		case 4<<3 | varintField:
-			n.Status, ok = pb.NodeStatus(int32(f.number)), true
+			n.Status = pb.NodeStatus(int32(m.varint()))
 		case 5<<3 | bytesField:
-			ok = setJSON(&n.Output, f.data)
+			if n.Output != nil || !d.setJSON(&n.Output, m.bytes()) {
+				return false
+			}
 		case 6<<3 | bytesField:
 			spec := d.spec(len(n.Spawned))
-			n.Spawned, ok = append(n.Spawned, spec), fillSpec(spec, f.data)
+			n.Spawned = append(n.Spawned, spec)
+			if !d.fillSpec(spec, message{rest: m.bytes()}) {
+				return false
+			}
 		case 7<<3 | varintField:
-			n.Final, ok = f.number != 0, true
+			n.Final = m.varint() != 0
 		case 9<<3 | varintField:
-			n.Attempt, ok = uint32(f.number), true
+			n.Attempt = uint32(m.varint())
 		case 10<<3 | varintField:
-			n.StartedUs, ok = int64(f.number), true
+			n.StartedUs = int64(m.varint())
 		case 11<<3 | varintField:
-			n.FinishedUs, ok = int64(f.number), true
+			n.FinishedUs = int64(m.varint())
 		case 12<<3 | bytesField:
-			ok = setUsage(&n.Usage, f.data)
+			if n.Usage != nil || !setUsage(&n.Usage, message{rest: m.bytes()}) {
+				return false
+			}
 		case 13<<3 | varintField:
-			n.ReplicaId, ok = int32(f.number), true
+			n.ReplicaId = int32(m.varint())
 		default:
-			ok = false
-		}
-		if !ok {
 			return false
 		}
 	}
-	return true
+	return !m.damaged
 }
 
 // spec returns the i-th spec of a record, empty.
@@ -102,70 +115,64 @@ func (d *decoder) spec(i int) *pb.NodeSpec {
 	return spec
 }
 
-func fillSpec(spec *pb.NodeSpec, data []byte) (ok bool) {
-	for len(data) > 0 {
-		var f field
-		f, data = nextField(data)
-		switch f.tag {
+func (d *decoder) fillSpec(spec *pb.NodeSpec, m message) bool {
+	for len(m.rest) > 0 {
+		switch m.tag() {
 		case 1<<3 | bytesField:
-			spec.Id, ok = f.text()
+			spec.Id = m.text()
 		case 2<<3 | bytesField:
-			spec.Kind, ok = f.text()
+			spec.Kind = m.text()
 		case 3<<3 | bytesField:
-			spec.Parents, ok = f.addTo(spec.Parents)
+			spec.Parents = append(spec.Parents, m.text())
 		case 4<<3 | varintField:
-			spec.Join, ok = pb.Join(int32(f.number)), true
+			spec.Join = pb.Join(int32(m.varint()))
 		case 5<<3 | bytesField:
-			ok = setJSON(&spec.Input, f.data)
+			if spec.Input != nil || !d.setJSON(&spec.Input, m.bytes()) {
+				return false
+			}
 		case 6<<3 | varintField:
-			spec.InputRefs, ok = f.number != 0, true
+			spec.InputRefs = m.varint() != 0
 		default:
-			ok = false
-		}
-		if !ok {
 			return false
 		}
 	}
-	return true
+	return !m.damaged
 }
 
-// setJSON sets a payload that is not set yet to JSON that is in the record.
-func setJSON(at **pb.Payload, data []byte) bool {
-	f, rest := nextField(data)
-	if *at != nil || f.tag != 1<<3|bytesField || len(rest) > 0 {
+// setJSON sets a payload to JSON that is in the record.
+func (d *decoder) setJSON(at **pb.Payload, data []byte) bool {
+	m := message{rest: data}
+	if len(data) == 0 || m.tag() != 1<<3|bytesField {
 		return false
 	}
-	p := new(struct {
-		payload pb.Payload
-		value   pb.Payload_Json
-	})
-	p.value.Json, p.payload.Value = f.data, &p.value
+	json := m.bytes()
+	if m.damaged || len(m.rest) > 0 {
+		return false
+	}
+	p := &d.jsons.Take(1)[0]
+	p.value.Json, p.payload.Value = json, &p.value
 	*at = &p.payload
 	return true
 }
 
-func setUsage(at **pb.Usage, data []byte) bool {
-	if *at != nil {
-		return false
-	}
-	*at = new(pb.Usage)
-	for len(data) > 0 {
-		var f field
-		f, data = nextField(data)
-		switch f.tag {
+func setUsage(at **pb.Usage, m message) bool {
+	u := new(pb.Usage)
+	*at = u
+	for len(m.rest) > 0 {
+		switch m.tag() {
 		case 1<<3 | varintField:
-			(*at).InputTokens = int64(f.number)
+			u.InputTokens = int64(m.varint())
 		case 2<<3 | varintField:
-			(*at).OutputTokens = int64(f.number)
+			u.OutputTokens = int64(m.varint())
 		case 3<<3 | varintField:
-			(*at).CostNanoUsd = int64(f.number)
+			u.CostNanoUsd = int64(m.varint())
 		case 4<<3 | varintField:
-			(*at).Unpriced = int64(f.number)
+			u.Unpriced = int64(m.varint())
 		default:
 			return false
 		}
 	}
-	return true
+	return !m.damaged
 }
 
 const (
@@ -173,42 +180,58 @@ const (
 	bytesField  = uint64(protowire.BytesType)
 )
 
-// field is one field of a message: a tag, which is its number and type as on the wire, and by its type a number or bytes.
-type field struct {
-	tag    uint64
-	number uint64
-	data   []byte
+// message takes one after another off a message's bytes. After damage nothing is left, and what was taken last is zero.
+type message struct {
+	rest    []byte
+	damaged bool
 }
 
-// nextField takes the first field off a message. Its tag is 0 if it is damaged, or of a type that is neither of the two.
-func nextField(message []byte) (f field, rest []byte) {
-	tag, n := protowire.ConsumeVarint(message)
-	if n < 0 || tag > math.MaxInt32 {
-		return field{}, nil
+// tag takes the number and the type of a field, as they are on the wire; 0 stands for all that do not fit into a byte.
+func (m *message) tag() uint64 {
+	if m.rest[0] >= 0x80 {
+		return 0
 	}
-	rest = message[n:]
-	switch f.tag = tag; tag & 7 {
-	case varintField:
-		f.number, n = protowire.ConsumeVarint(rest)
-	case bytesField:
-		f.data, n = protowire.ConsumeBytes(rest)
-	default:
-		n = -1
+	tag := m.rest[0]
+	m.rest = m.rest[1:]
+	return uint64(tag)
+}
+
+func (m *message) varint() uint64 {
+	if len(m.rest) > 0 && m.rest[0] < 0x80 {
+		v := m.rest[0]
+		m.rest = m.rest[1:]
+		return uint64(v)
 	}
+	return m.longVarint()
+}
+
+func (m *message) longVarint() uint64 {
+	v, n := protowire.ConsumeVarint(m.rest)
 	if n < 0 {
-		return field{}, nil
+		m.rest, m.damaged = nil, true
+		return 0
 	}
-	f.data = f.data[:len(f.data):len(f.data)]
-	return f, rest[n:]
+	m.rest = m.rest[n:]
+	return v
 }
 
-// text returns the field as a string that shares its memory.
-func (f *field) text() (s string, ok bool) {
-	return unsafe.String(unsafe.SliceData(f.data), len(f.data)), utf8.Valid(f.data)
+// bytes takes a number of bytes, which stay where they are.
+func (m *message) bytes() []byte {
+	n := m.varint()
+	if n > uint64(len(m.rest)) {
+		m.rest, m.damaged = nil, true
+		return nil
+	}
+	data := m.rest[:n:n]
+	m.rest = m.rest[n:]
+	return data
 }
 
-// addTo appends the field's text.
-func (f *field) addTo(texts []string) ([]string, bool) {
-	s, ok := f.text()
-	return append(texts, s), ok
+// text takes a string that shares the message's memory.
+func (m *message) text() string {
+	data := m.bytes()
+	if !utf8.Valid(data) {
+		m.rest, m.damaged = nil, true
+	}
+	return unsafe.String(unsafe.SliceData(data), len(data))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Read calls fn with each record after the given seq, in order. Decoding overlaps with fetching. A record is good until fn returns;
-// its payloads, errors, usage and texts may be kept, and keep up to 128 KiB of their neighbours in memory.
+// its payloads, errors, usage and texts may be kept: a reader that keeps one of them keeps some of its neighbours in memory, too.
 // A log that is not contiguous is a [*GapError], a record that is none a [*DecodeError]; an error of fn ends the reading and is returned as it
 // is. fn must not wait for anything: a snapshot is held until the last record was fetched (G8).
 func Read(ctx context.Context, pool *pgxpool.Pool, id RunID, after Seq, fn func(Seq, *pb.Record) error) error {
