@@ -1,0 +1,1 @@
+-- Claims of a run are called that; what a run carries for others is bounded.
