@@ -86,13 +86,17 @@ func readExecutions(t *testing.T, dir string) map[pgexec.RunID]executionCounts {
 }
 
 // tally adds up what the checks have seen.
-type tally struct{ nodes, executions, claims, afterDeath int }
+type tally struct {
+	nodes, executions, claims, afterDeath int
+	tight                                 int // nodes that were executed once more for each death
+}
 
 func (a *tally) add(b tally) {
 	a.nodes += b.nodes
 	a.executions += b.executions
 	a.claims += b.claims
 	a.afterDeath += b.afterDeath
+	a.tight += b.tight
 }
 
 // logCheck follows one run's log from record to record.
@@ -209,8 +213,10 @@ func (c *logCheck) node(seq runlog.Seq, n *pb.Node) {
 	}
 }
 
-// checkExecutions holds a process to one execution of a node for each claim
-// that it made of the run before the node was recorded.
+// checkExecutions holds all processes together to one execution of a node and one
+// more for each death of the run's owner before the node was recorded, and each
+// to one for each claim that it made of the run until then. What a drain or a release
+// hands over was not in flight: it adds none.
 func (c *logCheck) checkExecutions(node string) {
 	total := 0
 	for host, n := range c.executions[node] {
@@ -220,8 +226,14 @@ func (c *logCheck) checkExecutions(node string) {
 				c.run.id, node, n, host, c.claims[host])
 		}
 	}
-	if total == 0 {
+	switch most := 1 + c.tally.afterDeath; {
+	case total == 0:
 		c.t.Errorf("run %s: node %s is recorded and was never executed", c.run.id, node)
+	case total > most:
+		c.t.Errorf("run %s: node %s was executed %d times: %v, and only %d owners of the run had died before it was recorded",
+			c.run.id, node, total, c.executions[node], c.tally.afterDeath)
+	case total == most && most > 1:
+		c.tally.tight++
 	}
 	c.tally.executions += total
 }
