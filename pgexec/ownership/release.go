@@ -39,6 +39,23 @@ type ReleaseOpts struct {
 // that are not ours at that epoch any more are left alone. A run whose row
 // somebody else has locked is tried again until ctx is done.
 func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) error {
+	for pause := minReleasePause; ; pause = min(2*pause, maxReleasePause) {
+		locked, err := TryRelease(ctx, pool, id, held, opts)
+		if err != nil || locked == 0 {
+			return err
+		}
+		// Those already released do not match again.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("release runs: %d of %d are locked by another session: %w", locked, len(held), ctx.Err())
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// TryRelease is [Release] that waits for nobody: it returns how many of the
+// runs are still ours, since somebody else has locked their rows.
+func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) (locked int, err error) {
 	var kinds []string
 	var reason *string
 	if opts != nil && len(opts.WaitingKinds) > 0 {
@@ -50,23 +67,16 @@ func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held 
 	for i, h := range held {
 		runIDs[i], epochs[i] = h.RunID, int64(h.Epoch)
 	}
-	for pause := minReleasePause; ; pause = min(2*pause, maxReleasePause) {
-		var still []runlog.RunID
-		var told int64
-		err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &told)
-		if err != nil && !lostRace(err) {
-			return fmt.Errorf("release runs: %w", err)
-		}
-		if err == nil && len(still) == 0 {
-			return nil
-		}
-		// Those already released do not match again.
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("release runs: %d of %d are locked by another session: %w", len(still), len(held), ctx.Err())
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
+	var still []runlog.RunID
+	var told int64
+	err = pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &told)
+	switch {
+	case lostRace(err):
+		return len(held), nil
+	case err != nil:
+		return 0, fmt.Errorf("release runs: %w", err)
 	}
+	return len(still), nil
 }
 
 // Owned returns the runs that the database says the replica owns.

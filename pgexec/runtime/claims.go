@@ -17,7 +17,7 @@ const (
 	// slotWait is how long a wake waits for room on a full replica before it
 	// goes back to the queue, where a replica with room can take it.
 	slotWait = 500 * time.Millisecond
-	// claimTimeout bounds one claiming transaction.
+	// claimTimeout bounds one claiming transaction, and one poll: neither waits for locks.
 	claimTimeout = 10 * time.Second
 	// pollInterval is the time between two looks at the rows of all owned runs:
 	// for news of which the notification was lost, and for runs that the
@@ -72,10 +72,11 @@ func (c *claimLoop) wake(ctx context.Context, w wake.Wake) wake.Outcome {
 	select {
 	case c.requests <- req: // unbuffered: what the loop took, it answers
 		return <-req.answer
+	case <-ctx.Done():
 	case <-c.inc.claimCtx.Done():
-		<-c.slots
-		return wake.Again
 	}
+	<-c.slots
+	return wake.Again
 }
 
 func (c *claimLoop) takeSlot(ctx context.Context) bool {
@@ -184,8 +185,11 @@ func (c *claimLoop) start(claimed ownership.Claimed) {
 
 // poll tells hot runs what their rows say of their inboxes. It also releases
 // runs that the database says are ours but that are not in memory: a claim
-// whose answer was lost, a run whose release failed.
+// whose answer was lost, a run whose release failed. One that somebody else has
+// locked is left to the next poll: no run is claimed while this one waits.
 func (c *claimLoop) poll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
 	owned, err := ownership.Owned(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID())
 	if err != nil {
 		return // the session or the next poll will tell
@@ -199,8 +203,11 @@ func (c *claimLoop) poll(ctx context.Context) {
 	if len(stray) == 0 {
 		return
 	}
-	c.inc.log.Warn("releasing runs that are owned but not in memory", "runs", len(stray))
-	if err := ownership.Release(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID(), stray, nil); err != nil {
-		c.inc.log.Warn("release stray runs", "error", err)
+	locked, err := ownership.TryRelease(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID(), stray, nil)
+	switch {
+	case err != nil:
+		c.inc.log.Warn("release runs that are owned but not in memory", "runs", len(stray), "error", err)
+	case locked < len(stray):
+		c.inc.log.Warn("released runs that were owned but not in memory", "runs", len(stray)-locked)
 	}
 }
