@@ -71,9 +71,9 @@ type StartOpts struct {
 	Queue string
 	// Priority is 1 (most urgent) to 4. Defaults to 2.
 	Priority int
-	// Labels are free text for whoever looks for the run.
+	// Labels are free text for whoever looks for the run: 16 KiB as JSON, at most.
 	Labels map[string]string
-	// Traceparent is the W3C trace context the run belongs to.
+	// Traceparent is the W3C trace context the run belongs to: 512 bytes at most.
 	Traceparent string
 	// Limits default to none.
 	Limits Limits

@@ -198,6 +198,9 @@ func TestRunsInsert_RefusesWhatMakesNoSense(t *testing.T) {
 		{", soft_limit", "'x', 1.5", "soft_limit is 1.5, must be above 0 and at most 1"},
 		{", labels", "'x', '[]'", `labels is a list, must be an object, as {"team": "blue"}`},
 		{", idempotency_key", "'x', repeat('k', 1025)", `idempotency_key has 1025 bytes, must have at most 1024: "kkk`},
+		{", labels", "'x', jsonb_build_object('k', repeat('é', 8192))", "labels has 16393 bytes as text, must have at most 16384 (16 KiB): put what is long into input"},
+		{", labels", "'x', '{\"k\": 1e100000}'", "labels has 100008 bytes as text, must have at most 16384"},
+		{", traceparent", "'x', repeat('t', 513)", `traceparent has 513 bytes, must have at most 512: "ttt`},
 	} {
 		_, err := pool.Exec(t.Context(), "insert into pgexec.runs (kind"+c.columns+") values ("+c.values+")")
 		var refused *pgconn.PgError
@@ -207,6 +210,7 @@ func TestRunsInsert_RefusesWhatMakesNoSense(t *testing.T) {
 	}
 	// The longest of all, and of what does not compress.
 	exec(t, pool, `insert into pgexec.runs (kind, queue, idempotency_key) select repeat('k', 128), repeat('q', 127), left(string_agg(md5(n::text), ''), 1024) from generate_series(1, 32) n`)
+	exec(t, pool, `insert into pgexec.runs (kind, labels, traceparent) select 'x', jsonb_build_object('k', repeat('l', 16384 - 9)), repeat('t', 512)`)
 }
 
 // A run for a queue that no replica serves says so.

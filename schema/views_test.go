@@ -95,17 +95,17 @@ func TestRunOverview_SaysWhereARunIsAndWhyItWaits(t *testing.T) {
 		{"run_at = '2100-01-01 00:00Z'", "queued | scheduled at 2100-01-01T00:00:00Z | 0"},
 		{"run_at = now() - interval '61 seconds', created_at = now() - interval '1 hour'", "queued | queued for 00:01:01 | 0"},
 		{"waiting_kinds = '{gpu,tpu}'", "queued | no replica for kind gpu, tpu | 0"},
-		{"epoch = 1, orphaned_by = 6", "queued | replica 6 died | 0"},
-		{"epoch = 3, status = 'running', owner = 7", "running | 7 | host-7 | 2"},
-		{"epoch = 1, status = 'running', owner = 8", "running | 8 | 0"},
-		{"epoch = 1, status = 'parked', reason = 'signal approval'", "parked | signal approval | 0"},
-		{"epoch = 1, status = 'paused', reason = 'max_nodes reached'", "paused | max_nodes reached | 0"},
-		{"epoch = 1, status = 'paused'", "paused | paused | 0"},
-		{"epoch = 1, status = 'failed', error = 'boom', finished_at = created_at + interval '3 seconds'", "failed | 0 | boom"},
+		{"epoch = 1, orphaned_by = 6", "queued | replica 6 died | 1"},
+		{"epoch = 3, status = 'running', owner = 7", "running | 7 | host-7 | 3"},
+		{"epoch = 1, status = 'running', owner = 8", "running | 8 | 1"},
+		{"epoch = 1, status = 'parked', reason = 'signal approval'", "parked | signal approval | 1"},
+		{"epoch = 1, status = 'paused', reason = 'max_nodes reached'", "paused | max_nodes reached | 1"},
+		{"epoch = 1, status = 'paused'", "paused | paused | 1"},
+		{"epoch = 1, status = 'failed', error = 'boom', finished_at = created_at + interval '3 seconds'", "failed | 1 | boom"},
 	} {
 		id := writeLog(t, pool, []byte("a"), []byte("b"))
 		exec(t, pool, "update pgexec.runs set "+tc.change+" where run_id = $1", id)
-		got := one[string](t, pool, "select concat_ws(' | ', status, owner, host, waits_for, takeovers, error) from pgexec.run_overview where run_id = $1", id)
+		got := one[string](t, pool, "select concat_ws(' | ', status, owner, host, waits_for, claims, error) from pgexec.run_overview where run_id = $1", id)
 		if got != tc.want {
 			t.Errorf("a run with %s: %s, want %s", tc.change, got, tc.want)
 		}

@@ -1,2 +1,3 @@
--- A writer's run for a closer look: the shortest of those that changed their replica most often.
-select run_id, labels ->> 'name' from pgexec.run_overview where labels ? 'name' order by takeovers desc, head, run_id limit 1
+-- A writer's run for a closer look: the shortest of those that a signal moved most often.
+select run_id, labels ->> 'name' from pgexec.run_overview o where labels ? 'name'
+order by (select count(*) from public.demo_takeovers t where t.run = o.labels ->> 'name') desc, head, run_id limit 1
