@@ -83,11 +83,17 @@ type StartOpts struct {
 // durable when Start returns, and starts on some replica as soon as one has room.
 func (c *Client) Start(ctx context.Context, kind string, input any, opts *StartOpts) (RunID, error) {
 	var id RunID
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+	err := c.inTx(ctx, func(tx pgx.Tx) (err error) {
 		id, err = c.StartTx(ctx, tx, kind, input, opts)
 		return err
 	})
 	return id, err
+}
+
+// inTx is a transaction that changes runs: read committed whatever the database's default is, since what comes
+// first is waited for and then seen.
+func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
 }
 
 // StartTx is Start in the caller's transaction: the run exists, and is started,

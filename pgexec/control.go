@@ -78,11 +78,6 @@ type RunInput struct {
 // ErrRunEnded means that the run has ended, so nothing can reach or change it any more.
 var ErrRunEnded = errors.New("run has ended")
 
-// execer is a pool or a transaction.
-type execer interface {
-	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
-}
-
 // SignalOpts are the optional parts of a signal.
 type SignalOpts struct {
 	// NodeID addresses the signal to one waiting node; without it any wait of that name may consume it.
@@ -95,15 +90,11 @@ type SignalOpts struct {
 // by a wait that has begun or by one that will (G4). It returns
 // [ErrRunNotFound] or [ErrRunEnded] if nothing can consume it.
 func (c *Client) Signal(ctx context.Context, id RunID, name string, payload any, opts *SignalOpts) error {
-	return c.signal(ctx, c.pool, id, name, payload, opts)
+	return c.inTx(ctx, func(tx pgx.Tx) error { return c.SignalTx(ctx, tx, id, name, payload, opts) })
 }
 
 // SignalTx is Signal in the caller's transaction.
 func (c *Client) SignalTx(ctx context.Context, tx pgx.Tx, id RunID, name string, payload any, opts *SignalOpts) error {
-	return c.signal(ctx, tx, id, name, payload, opts)
-}
-
-func (c *Client) signal(ctx context.Context, db execer, id RunID, name string, payload any, opts *SignalOpts) error {
 	if opts == nil {
 		opts = &SignalOpts{}
 	}
@@ -112,7 +103,7 @@ func (c *Client) signal(ctx context.Context, db execer, id RunID, name string, p
 		return fmt.Errorf("payload of signal %q: %w", name, err)
 	}
 	var signalID int64
-	err = db.QueryRow(ctx, sql.ClientSignal, id, name, string(raw), orNil(string(opts.NodeID)), orNil(opts.DedupeKey)).Scan(&signalID)
+	err = tx.QueryRow(ctx, sql.ClientSignal, id, name, string(raw), orNil(string(opts.NodeID)), orNil(opts.DedupeKey)).Scan(&signalID)
 	if err != nil {
 		return fmt.Errorf("signal run %s: %w", id, controlError(startError(err)))
 	}
@@ -169,7 +160,10 @@ func (c *Client) Retry(ctx context.Context, id RunID) (string, error) {
 
 func (c *Client) control(ctx context.Context, statement, verb string, id RunID, args ...any) (string, error) {
 	var answer string
-	if err := c.pool.QueryRow(ctx, statement, append([]any{id}, args...)...).Scan(&answer); err != nil {
+	err := c.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, statement, append([]any{id}, args...)...).Scan(&answer)
+	})
+	if err != nil {
 		return "", fmt.Errorf("%s run %s: %w", verb, id, controlError(err))
 	}
 	return answer, nil

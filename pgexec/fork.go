@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/sql"
@@ -41,7 +42,9 @@ func (c *Client) Fork(ctx context.Context, id RunID, opts *ForkOpts) (RunID, err
 		output = string(raw)
 	}
 	var fork RunID
-	err := c.pool.QueryRow(ctx, sql.ClientFork, id, orNil(opts.AtSeq), orNil(string(opts.ReplaceNode)), output).Scan(&fork)
+	err := c.inTx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sql.ClientFork, id, orNil(opts.AtSeq), orNil(string(opts.ReplaceNode)), output).Scan(&fork)
+	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "22023" { // invalid_parameter_value
 		err = fmt.Errorf("%w: %s", ErrBadFork, pg.Message)

@@ -33,15 +33,16 @@ var notOrphaned *int32
 
 // beginner is a connection or a pool.
 type beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
 // bury puts back all that a dead replica had, in one transaction. It returns
 // nil when there is nothing to do here: the replica lives, is gone, is being
-// buried by somebody else, or has a claim in flight.
+// buried by somebody else, or has a claim in flight. Read committed whatever the
+// database's default is: what it puts back is seen after it has the locks.
 func bury(ctx context.Context, db beginner, id runlog.ReplicaID, orphanedBy *int32) (*Buried, error) {
 	b := Buried{ReplicaID: id}
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var pid int32
 		var silentUs, jobs, told int64
 		var bounded string

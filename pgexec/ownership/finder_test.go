@@ -359,3 +359,28 @@ func TestFinder_KilledProcess(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("from SIGKILL to the burial: %v", took)
 }
+
+// Whatever the database's default isolation is, a dead replica is buried read committed: a claim that commits
+// before its locks are taken is in what the next statement sees.
+func TestFinder_DefaultIsolationDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(`alter database ` + pgx.Identifier{b.pool.Config().ConnConfig.Database}.Sanitize() + ` set default_transaction_isolation = 'repeatable read'`)
+	b.pool.Reset()
+	b.exec(`create function refuse() returns trigger language plpgsql as $$ begin
+		raise exception 'buried in a transaction that is %', current_setting('transaction_isolation'); end $$`)
+	b.exec(`create trigger refuse before delete on pgexec.replicas for each row
+		when (current_setting('transaction_isolation') <> 'read committed') execute function refuse()`)
+	dead, leaves := b.open(), b.open()
+	lost, left := b.start(), b.start()
+	b.claim(b.claimer(dead), lost, "claimed")
+	b.claim(b.claimer(leaves), left, "claimed")
+	b.terminate(dead)
+	b.waitLost(dead)
+	b.buryOne(b.finder())
+	b.wantRun(lost.RunID, fmt.Sprintf("queued owner - epoch 1 wake yes orphaned by %d", dead.ID()))
+	if err := leaves.Close(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRun(left.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+}

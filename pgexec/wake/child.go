@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -109,7 +110,12 @@ func orNull(json []byte) []byte {
 // CancelChild cancels a child run and all below it; one that has ended, or was
 // never made, is no error. It waits for locks that others hold on their rows.
 func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) error {
-	if _, err := pool.Exec(ctx, sql.LifeCancel, id, reason); err != nil {
+	// Whatever the database's default is: each level of the tree is read when the one above is locked.
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql.LifeCancel, id, reason)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("cancel child run: %w", err)
 	}
 	return nil
