@@ -64,7 +64,7 @@ func (k *httpKind) send(req *http.Request) (json.RawMessage, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 399 {
+	if resp.StatusCode > 399 {
 		return nil, statusFault(resp)
 	}
 	return readOutput(resp)
@@ -96,6 +96,7 @@ func exchangeFault(what string, err error) error {
 	}
 	var refused *refusedError
 	var redirect *redirectError
+	var switched *switchError
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &refused): // without the dialler's words around it
@@ -104,6 +105,10 @@ func exchangeFault(what string, err error) error {
 		return permanent(codeAddressRefused, "%s: %w", what, err)
 	case errors.As(err, &redirect):
 		return permanent(codeRedirect, "%s: %w", what, redirect)
+	case isBadLocation(err): // its text repeats the URL with the query
+		return permanent(codeRedirect, "%s: the Location of its redirect is not a URL", what)
+	case errors.As(err, &switched):
+		return permanent(codeHTTPStatus, "%s: %w", what, switched)
 	case errors.As(err, &certificate):
 		return permanent(codeTLS, "%s: %w", what, err)
 	case isHeaderTooLarge(err):
@@ -111,6 +116,11 @@ func exchangeFault(what string, err error) error {
 	default:
 		return retryable(codeConnection, "%s: %w", what, err)
 	}
+}
+
+// isBadLocation knows the words of net/http, which has no value for it.
+func isBadLocation(err error) bool {
+	return strings.Contains(err.Error(), "failed to parse Location header")
 }
 
 // isHeaderTooLarge knows the words of net/http, which has no value for it. With

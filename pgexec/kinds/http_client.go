@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,7 +31,7 @@ const (
 // no proxy from the environment and keeps a bounded number of idle connections.
 func newHTTPClient(allow allowList) *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{
+		Transport: &boundTransport{&http.Transport{
 			DialContext:            allow.dial,
 			ForceAttemptHTTP2:      true,
 			TLSHandshakeTimeout:    tlsHandshakeTakes,
@@ -39,9 +40,29 @@ func newHTTPClient(allow allowList) *http.Client {
 			MaxIdleConns:           maxIdleConns,
 			MaxIdleConnsPerHost:    maxIdleConnsPerHost,
 			IdleConnTimeout:        idleConnKeptFor,
-		},
+		}},
 		CheckRedirect: checkRedirect,
 	}
+}
+
+// boundTransport keeps every answer within the context of its request. A server may switch protocols unasked: the body
+// of that answer is the connection itself, on which no context has a hold, so it is closed here.
+type boundTransport struct{ *http.Transport }
+
+func (t *boundTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.Transport.RoundTrip(req)
+	if err == nil && resp.StatusCode < http.StatusOK {
+		resp.Body.Close()
+		return nil, &switchError{clip(strings.TrimSpace(resp.Status), 80)}
+	}
+	return resp, err
+}
+
+// switchError is an answer that is none: it says how to go on instead.
+type switchError struct{ status string }
+
+func (e *switchError) Error() string {
+	return "answered " + e.status + ", which the request did not ask for"
 }
 
 // dial connects to the host of a URL. The check runs in the dialer's control

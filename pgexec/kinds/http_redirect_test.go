@@ -78,7 +78,7 @@ func TestHTTP_TakesNoProxyFromTheEnvironment(t *testing.T) {
 		t.Setenv(name, proxy.URL)
 	}
 	k := newTestHTTP(t, "127.0.0.1")
-	if k.client.Transport.(*http.Transport).Proxy != nil {
+	if k.client.Transport.(*boundTransport).Proxy != nil {
 		t.Error("the client has a proxy function")
 	}
 	_, err := k.exchange(t.Context(), json.RawMessage(`{"url":"http://no-such-host.invalid"}`), testKey)
@@ -198,7 +198,7 @@ func TestHTTP_UnknownCertificateIsPermanent(t *testing.T) {
 	k := newTestHTTP(t, "127.0.0.1")
 	_, err := k.exchange(t.Context(), json.RawMessage(`{"url":"`+srv.URL+`"}`), testKey)
 	wantFailure(t, err, "tls", true, "certificate")
-	k.client.Transport.(*http.Transport).TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
+	k.client.Transport.(*boundTransport).TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 	if _, err := k.exchange(t.Context(), json.RawMessage(`{"url":"`+srv.URL+`"}`), testKey); err != nil {
 		t.Errorf("with its certificate known: %v", err)
 	}

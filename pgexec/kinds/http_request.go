@@ -94,14 +94,17 @@ func httpURL(f fields) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		// The error of url.Parse repeats the URL whole, with a password in it if there is one.
-		return nil, badInput("url: %q is not a URL", clip(withoutUserinfo(text), 200))
+		// The error of url.Parse repeats the URL whole, and what of it is a secret cannot be told.
+		if scheme, _, ok := strings.Cut(text, "://"); ok && isToken(scheme) {
+			return nil, badInput("url: what follows %s:// is not a URL", clip(scheme, 20))
+		}
+		return nil, badInput("url: it is not a URL")
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, badInput("url: %q does not begin with http:// or https://", clip(u.Redacted(), 200))
+		return nil, badInput("url: %q does not begin with http:// or https://", quotable(u))
 	case u.Hostname() == "":
-		return nil, badInput("url: %q names no host", clip(u.Redacted(), 200))
+		return nil, badInput("url: %q names no host", quotable(u))
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
@@ -111,16 +114,12 @@ func httpURL(f fields) (*url.URL, error) {
 	return u, nil
 }
 
-func withoutUserinfo(text string) string {
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		return text
+// quotable is what may be shown of a URL that is none to connect to: its user may have become part of the path.
+func quotable(u *url.URL) string {
+	if strings.Contains(u.Path, "@") {
+		return u.Scheme + ":…"
 	}
-	authority, path, _ := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		return scheme + "://" + authority[at+1:] + "/" + path
-	}
-	return text
+	return plainURL(u)
 }
 
 func httpMethod(f fields) (string, error) {
@@ -256,7 +255,7 @@ func (in *httpInput) request(ctx context.Context) (*http.Request, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, in.method, in.url.String(), body)
 	if err != nil {
-		return nil, badInput("url: %w", err)
+		return nil, badInput("url: no request can be made of %s", plainURL(in.url))
 	}
 	req.Header = in.header.Clone()
 	return req, nil

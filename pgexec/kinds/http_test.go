@@ -172,30 +172,32 @@ func TestHTTP_BadInputFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	k := newTestHTTP(t)
 	for input, words := range map[string]string{
-		`[]`:                                       "input: want an object, got a list",
-		`null`:                                     "input: want an object, got null",
-		`{}`:                                       "url is missing",
-		`{"url":""}`:                               "url is missing",
-		`{"url":5}`:                                "url: want a string, got the number 5",
-		`{"url":"http://h","urll":1}`:              `input: unknown field "urll"; the fields are method, url, headers, body, timeout`,
-		`{"URL":"http://h"}`:                       `unknown field "URL"`,
-		`{"url":"ftp://h/x"}`:                      `url: "ftp://h/x" does not begin with http:// or https://`,
-		`{"url":"file:///etc/passwd"}`:             "does not begin with http://",
-		`{"url":"h/x"}`:                            "does not begin with http://",
-		`{"url":"http:///x"}`:                      "names no host",
-		`{"url":"http://:80/x"}`:                   "names no host",
-		`{"url":"http://h:99999/"}`:                "port 99999 is not between 1 and 65535",
-		`{"url":"http://h:0/"}`:                    "port 0 is not between",
-		`{"url":"http://h\u0000/"}`:                "is not a URL",
-		`{"url":"http://h","method":"A B"}`:        `method: "A B" is not an HTTP method`,
-		`{"url":"http://h","method":"connect"}`:    "CONNECT is not supported",
-		`{"url":"http://h","method":["GET"]}`:      "method: want a string, got a list",
-		`{"url":"http://h","headers":[]}`:          "headers: want an object, got a list",
-		`{"url":"http://h","headers":{"a b":"1"}}`: `headers: "a b" is not a header name`,
-		`{"url":"http://h","headers":{"a":"1\r\nb: 2"}}`:               "headers.a: a header's value cannot hold line breaks",
-		`{"url":"http://h","headers":{"a":{"b":1}}}`:                   "headers.a: want a string, a number or a list of them, got an object",
-		`{"url":"http://h","headers":{"a":[null]}}`:                    "headers.a: want a string, a number or a list of them, got null",
-		`{"url":"http://h","headers":{"host":"x"}}`:                    "headers: Host is set by the client",
+		`[]`:                                             "input: want an object, got a list",
+		`null`:                                           "input: want an object, got null",
+		`{}`:                                             "url is missing",
+		`{"url":""}`:                                     "url is missing",
+		`{"url":5}`:                                      "url: want a string, got the number 5",
+		`{"url":"http://h","urll":1}`:                    `input: unknown field "urll"; the fields are method, url, headers, body, timeout`,
+		`{"URL":"http://h"}`:                             `unknown field "URL"`,
+		`{"url":"ftp://h/x"}`:                            `url: "ftp://h/x" does not begin with http:// or https://`,
+		`{"url":"file:///etc/passwd"}`:                   "does not begin with http://",
+		`{"url":"h/x"}`:                                  "does not begin with http://",
+		`{"url":"http:///x"}`:                            "names no host",
+		`{"url":"http://:80/x"}`:                         "names no host",
+		`{"url":"http://h:99999/"}`:                      "port 99999 is not between 1 and 65535",
+		`{"url":"http://h:0/"}`:                          "port 0 is not between",
+		`{"url":"http://h\u0000/"}`:                      "url: what follows http:// is not a URL",
+		`{"url":"1:2"}`:                                  "url: it is not a URL",
+		`{"url":"htps://h/x?a=b"}`:                       `url: "htps://h/x?…" does not begin with http:// or https://`,
+		`{"url":"http://h","method":"A B"}`:              `method: "A B" is not an HTTP method`,
+		`{"url":"http://h","method":"connect"}`:          "CONNECT is not supported",
+		`{"url":"http://h","method":["GET"]}`:            "method: want a string, got a list",
+		`{"url":"http://h","headers":[]}`:                "headers: want an object, got a list",
+		`{"url":"http://h","headers":{"a b":"1"}}`:       `headers: "a b" is not a header name`,
+		`{"url":"http://h","headers":{"a":"1\r\nb: 2"}}`: "headers.a: a header's value cannot hold line breaks",
+		`{"url":"http://h","headers":{"a":{"b":1}}}`:     "headers.a: want a string, a number or a list of them, got an object",
+		`{"url":"http://h","headers":{"a":[null]}}`:      "headers.a: want a string, a number or a list of them, got null",
+		`{"url":"http://h","headers":{"host":"x"}}`:      "headers: Host is set by the client",
 		`{"url":"http://h","headers":{"transfer-encoding":"chunked"}}`: "headers: Transfer-Encoding is set by the client",
 		`{"url":"http://h","timeout":"soon"}`:                          `timeout: "soon" is neither a number of seconds nor a duration`,
 		`{"url":"http://h","timeout":601}`:                             "timeout: 10m1s is over the limit of 10m0s",
@@ -219,7 +221,14 @@ func TestHTTP_BadInputFailsAtOnce(t *testing.T) {
 
 func TestHTTP_ErrorsDoNotRepeatSecretsOfTheURL(t *testing.T) {
 	t.Parallel()
-	srv := newServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			w.Header().Set("Location", "http://h/%zz?token=hunter2")
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	})
 	host := strings.TrimPrefix(srv.URL, "http://")
 	k := newTestHTTP(t, "127.0.0.1")
 	for _, url := range []string{
@@ -229,6 +238,16 @@ func TestHTTP_ErrorsDoNotRepeatSecretsOfTheURL(t *testing.T) {
 		"ftp://user:hunter2@h/x",
 		"http://user:hunter2@h:99999/x",
 		"http://user:hunter2@h/%zz",
+		"http://user:hun/hunter2@h/",
+		"http://h/%zz?token=hunter2",
+		"http://h:hunter2/",
+		"user@h:hunter2:x",
+		"htps://h/?token=hunter2",
+		"http:///x?token=hunter2",
+		"http:/user:hunter2@h/x",
+		"user:hunter2@h/x",
+		"/user:hunter2@h/x#hunter2",
+		srv.URL + "/broken",
 	} {
 		_, err := k.exchange(t.Context(), json.RawMessage(`{"url":"`+url+`"}`), testKey)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -417,6 +436,45 @@ func TestHTTP_TimeoutBoundsTheWholeExchange(t *testing.T) {
 	for _, path := range []string{"/header", "/body"} {
 		_, err := k.exchange(t.Context(), json.RawMessage(`{"url":"`+srv.URL+path+`","timeout":0.05}`), testKey)
 		wantFailure(t, err, "timeout", false, "no complete answer within 50ms")
+	}
+}
+
+// An answer that switches protocols unasked hands over the bare connection, on which no context has a hold.
+func TestHTTP_UnaskedSwitchOfProtocolsIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, header := range map[string]string{"upgrade": "Connection: Upgrade\r\nUpgrade: x\r\n", "bare": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+header+"\r\n")
+				_, _ = io.Copy(io.Discard, conn) // until the client hangs up
+			}()
+			url := "http://" + listener.Addr().String()
+			result := make(chan error, 1)
+			go func() {
+				_, err := newTestHTTP(t, "127.0.0.1").exchange(t.Context(), json.RawMessage(`{"url":"`+url+`?token=hunter2"}`), testKey)
+				result <- err
+			}()
+			select {
+			case err := <-result:
+				wantFailure(t, err, "http_status", true, "GET "+url+"?…: answered 101 Switching Protocols")
+			case <-time.After(time.Minute):
+				t.Fatal("the exchange hangs")
+			}
+			<-left
+		})
 	}
 }
 
