@@ -94,7 +94,8 @@ func (n *Node) Tx(ctx context.Context) (pgx.Tx, error) { return n.call.TxFunc(ct
 
 // TxThen is [Node.Tx] for statements that may leave something on their session,
 // such as a setting or an advisory lock: when the transaction has ended, after
-// gets the connection before the pool does, to tidy or to close it.
+// gets the connection before the pool does, to tidy or to close it. It is closed after that if the pool has an AfterConnect:
+// what that has set may be tidied away as well.
 func (n *Node) TxThen(ctx context.Context, after func(ctx context.Context, conn *pgx.Conn)) (pgx.Tx, error) {
 	return n.call.TxFunc(ctx, after)
 }

@@ -6,6 +6,10 @@ import _ "embed"
 var (
 	//go:embed kinds_sql_constraints.sql
 	KindsSQLConstraints string
+	//go:embed kinds_sql_discard.sql
+	KindsSQLDiscard string
+	//go:embed kinds_sql_record.sql
+	KindsSQLRecord string
 	//go:embed kinds_sql_role.sql
 	KindsSQLRole string
 	//go:embed kinds_sql_settings.sql

@@ -20,7 +20,7 @@ var ErrTxOfRecord = errors.New("this transaction commits with the node's record:
 const rollbackTimeout = 5 * time.Second
 
 // AfterFunc gets a connection when a transaction on it has ended, before the
-// pool gets it back.
+// pool gets it back. What the pool set up when it connected may then be gone: such a connection is closed.
 type AfterFunc func(ctx context.Context, conn *pgx.Conn)
 
 // lazyTx is the transaction of one attempt, begun when the handler asks for it.
@@ -67,6 +67,7 @@ func (l *lazyTx) take() pgx.Tx {
 type recordTx struct {
 	pgx.Tx
 	conn  *pgxpool.Conn
+	pool  *pgxpool.Pool
 	after []AfterFunc
 	once  sync.Once
 }
@@ -81,7 +82,7 @@ func beginRecordTx(ctx context.Context, pool *pgxpool.Pool) (*recordTx, error) {
 		conn.Release()
 		return nil, err
 	}
-	return &recordTx{Tx: tx, conn: conn}, nil
+	return &recordTx{Tx: tx, conn: conn, pool: pool}, nil
 }
 
 // Commit commits. Nobody waits for what comes after.
@@ -108,6 +109,9 @@ func (tx *recordTx) giveBack() {
 			defer cancel()
 			for _, after := range tx.after {
 				after(ctx, tx.conn.Conn())
+			}
+			if cfg := tx.pool.Config(); cfg.AfterConnect != nil || cfg.ConnConfig.AfterConnect != nil {
+				_ = tx.conn.Conn().Close(ctx) // ended in any case
 			}
 		}()
 	})

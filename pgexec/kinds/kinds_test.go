@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
@@ -67,9 +68,14 @@ func orNull(body []byte) []byte {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
+	return setupOn(t, pgtest.DB(t))
+}
+
+func setupOn(t *testing.T, pool *pgxpool.Pool) *bundle {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	b := &bundle{t: t, ctx: ctx, pool: pgtest.DB(t), shop: &shop{}}
+	b := &bundle{t: t, ctx: ctx, pool: pool, shop: &shop{}}
 	b.shop.Server = httptest.NewServer(b.shop)
 	t.Cleanup(b.shop.Close)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -223,6 +229,31 @@ func TestGraph_NamedResultThatFailedFailsTheRun(t *testing.T) {
 		{"id":"a","kind":"http","input":{"url":"SHOP/missing"}}, {"id":"b","kind":"http","after":["a"],"input":{"url":"SHOP/skipped"}}]}`)
 	if run := b.wait(id, pgexec.RunFailed); !strings.HasPrefix(run.Error, "node a: ") {
 		t.Errorf("error %q is not that of the node that caused it", run.Error)
+	}
+}
+
+// What a program has set on its pool's connections is not a node's to lose, nor is anything of a node left there.
+func TestSQL_SettingsOfThePoolOutlastWrites(t *testing.T) {
+	t.Parallel()
+	cfg := pgtest.DB(t).Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `set app.tenant = 'ours'`)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := setupOn(t, pool)
+	var ids []pgexec.RunID
+	for range 10 {
+		ids = append(ids, b.insert("sql", `{"write":true,"sql":"with x as (select current_setting('app.tenant') as was, set_config('app.tenant', 'other', false)) select was from x"}`))
+	}
+	for _, id := range ids {
+		if run := b.wait(id, pgexec.RunSucceeded); !strings.Contains(string(run.Result), `{"was":"ours"}`) {
+			t.Errorf("result %s", run.Result)
+		}
 	}
 }
 

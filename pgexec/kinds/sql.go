@@ -28,16 +28,22 @@ type sqlKind struct {
 const (
 	// sqlGrace is how much longer than the server the client waits for a statement to end.
 	sqlGrace = 5 * time.Second
-	// idleInTransaction ends the transaction of a replica that froze in the middle of a node.
+	// idleInTransaction ends the transaction of a replica that froze in the middle of a node, and idleBeforeRecord that
+	// of one that froze between the statement and the node's record: an output may take a minute to be stored.
 	idleInTransaction = 10 * time.Second
+	idleBeforeRecord  = 2 * time.Minute
 	// cleanupTakes bounds what is done for a connection after a node was cut off.
 	cleanupTakes = 5 * time.Second
 
 	codeTooManyRows = "too_many_rows"
 )
 
-// errStatementTimeout ends a node whose server did not end it in time.
-var errStatementTimeout = errors.New("timeout of the statement")
+var (
+	// errNoConnection ends a node that got no connection in time.
+	errNoConnection = errors.New("timeout of the wait for a connection")
+	// errStatementTimeout ends a node whose server did not end it in time.
+	errStatementTimeout = errors.New("timeout of the statement")
+)
 
 func (k *sqlKind) handle(ctx context.Context, n *pgexec.Node, input json.RawMessage) (json.RawMessage, error) {
 	return k.node(ctx, n, input, "")
@@ -75,24 +81,36 @@ func (k *sqlKind) run(ctx context.Context, input json.RawMessage, idempotencyKey
 	if err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, in.timeout+sqlGrace, errStatementTimeout)
-	defer cancel()
-	tx, err := begin(bounded, in)
+	out, err := k.bounded(ctx, in, idempotencyKey, begin)
 	if err == nil {
-		var out json.RawMessage
-		out, err = k.transact(bounded, tx, in, idempotencyKey)
-		tx.end()
-		if err == nil {
-			return out, nil
-		}
+		return out, nil
 	}
 	if cause := cutOff(ctx); cause != nil {
 		return nil, cause
 	}
-	if errors.Is(context.Cause(bounded), errStatementTimeout) {
-		return nil, retryable(codeTimeout, "sql: no answer within %s", in.timeout+sqlGrace)
-	}
 	return nil, sqlFault(in, err)
+}
+
+// bounded runs the statement within its time, which begins when there is a connection for it.
+func (k *sqlKind) bounded(ctx context.Context, in *sqlInput, idempotencyKey string, begin beginFunc) (json.RawMessage, error) {
+	limit := in.timeout + sqlGrace
+	waiting, stop := context.WithTimeoutCause(ctx, limit, errNoConnection)
+	defer stop()
+	tx, err := begin(waiting, in)
+	if err != nil {
+		if errors.Is(context.Cause(waiting), errNoConnection) {
+			err = retryable(codeTimeout, "sql: no connection of the pool was free within %s", limit)
+		}
+		return nil, err
+	}
+	defer tx.end()
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStatementTimeout)
+	defer cancel()
+	out, err := k.transact(bounded, tx, in, idempotencyKey)
+	if err != nil && errors.Is(context.Cause(bounded), errStatementTimeout) {
+		err = retryable(codeTimeout, "sql: no answer within %s", limit)
+	}
+	return out, err
 }
 
 // begin begins a transaction of its own, read-only unless the node may write.
@@ -124,13 +142,18 @@ func (k *sqlKind) begin(ctx context.Context, in *sqlInput) (*sqlTx, error) {
 // back in any case, unless the node may write.
 func (k *sqlKind) transact(ctx context.Context, tx *sqlTx, in *sqlInput, idempotencyKey string) (json.RawMessage, error) {
 	// The first statement takes the snapshot; after it no statement can make a read-only transaction writable.
-	_, err := tx.Exec(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey)
+	var former string
+	err := tx.QueryRow(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey).
+		Scan(&former, nil, nil, nil, nil, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("set up transaction: %w", err)
 	}
 	out, err := k.executeAs(ctx, tx, in)
 	if err != nil || !in.write {
 		return out, err
+	}
+	if _, err := tx.Exec(ctx, sql.KindsSQLRecord, former, milliseconds(idleBeforeRecord)); err != nil {
+		return nil, fmt.Errorf("hand over the transaction: %w", err)
 	}
 	if err := tx.commit(ctx); err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
@@ -227,13 +250,23 @@ func columnNames(fields []pgconn.FieldDescription) ([]string, error) {
 
 // tidy leaves nothing of the node on the connection that ran it.
 func (in *sqlInput) tidy(ctx context.Context, conn *pgx.Conn) {
-	if !in.changesSession() && !conn.IsClosed() {
-		if _, err := conn.Exec(ctx, sql.KindsSQLUnlock); err == nil {
-			return
-		}
+	if !conn.IsClosed() && !in.endsConnection() && in.wipe(ctx, conn) == nil {
+		return
 	}
 	// The pool makes another one. What it says about a connection that is ended makes no difference.
 	_ = conn.Close(ctx)
+}
+
+// wipe takes off the session what the node may have left on it.
+func (in *sqlInput) wipe(ctx context.Context, conn *pgx.Conn) error {
+	if !in.write {
+		_, err := conn.Exec(ctx, sql.KindsSQLUnlock) // the rollback took back all else
+		return err
+	}
+	if _, err := conn.Exec(ctx, sql.KindsSQLDiscard); err != nil {
+		return err
+	}
+	return conn.DeallocateAll(ctx) // for the client's side: the server has forgotten already
 }
 
 // sqlFault decides whether a statement that failed is worth another attempt, and
@@ -277,6 +310,7 @@ func isRetryable(code string) bool {
 		"55P03",                   // lock not available
 		"57014",                   // statement timeout, or cancelled by an administrator
 		"25P03", "25P04", "57P05", // timeouts of idle or long transactions and sessions
+		"26000",                   // a function has deallocated what the pool had prepared
 		"57P01", "57P02", "57P03": // the server shuts down or starts up
 		return true
 	}

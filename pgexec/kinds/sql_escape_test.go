@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Nothing a node that may not write does outlasts it, whether the server refuses it or takes it back.
@@ -84,16 +86,23 @@ func (b *sqlBundle) checkUntouched() {
 	const query = `select (select string_agg(id || name, ',') from public.items), current_setting('search_path'),
 		coalesce(current_setting('app.tenant', true), ''), current_setting('default_transaction_read_only'),
 		(select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())),
-		(select count(*) from pg_largeobject_metadata), (select last_value from public.numbers)`
+		(select count(*) from pg_largeobject_metadata), (select last_value from public.numbers),
+		current_setting('lock_timeout'), (select count(*) from pg_class where relname = 'left_behind'),
+		(select count(*) from pg_listening_channels()), (select count(*) from pg_cursors where is_holdable)`
 	for _, conn := range b.pool.AcquireAllIdle(b.t.Context()) {
 		var items, path, tenant, readOnly string
-		var locks, objects, number int
-		if err := conn.QueryRow(b.t.Context(), query).Scan(&items, &path, &tenant, &readOnly, &locks, &objects, &number); err != nil {
+		var locks, objects, number, tables, channels, cursors int
+		var lockTimeout string
+		err := conn.QueryRow(b.t.Context(), query).Scan(&items, &path, &tenant, &readOnly, &locks, &objects, &number, &lockTimeout, &tables, &channels, &cursors)
+		if err != nil {
 			b.t.Error(err)
 		}
 		if items != "1one" || strings.Contains(path, "nowhere") || tenant != "" || readOnly != "off" || locks != 0 || objects != 0 || number != 1 {
 			b.t.Errorf("items %q, search_path %q, tenant %q, default_transaction_read_only %s, %d advisory locks, %d large objects, sequence at %d",
 				items, path, tenant, readOnly, locks, objects, number)
+		}
+		if lockTimeout != "0" || tables+channels+cursors > 0 {
+			b.t.Errorf("lock_timeout %s, %d temporary tables, %d channels, %d cursors", lockTimeout, tables, channels, cursors)
 		}
 		conn.Release()
 	}
@@ -103,13 +112,57 @@ func TestSQL_WriteLeavesNothingOnTheSession(t *testing.T) {
 	t.Parallel()
 	b := setupSQL(t)
 	b.exec(`create sequence numbers`)
+	b.exec(`create function leaves() returns boolean language plpgsql as $$
+		begin
+			create temp table left_behind (id int);
+			execute 'listen left_behind';
+			execute 'declare left_behind cursor with hold for select 1';
+			execute 'deallocate all';
+			perform set_config('lock_timeout', '7s', false);
+			return false;
+		end $$`)
 	for _, statement := range []string{
 		`select set_config('app.tenant', 'other', false), pg_advisory_lock(42)`,
 		`do $$ begin perform set_config('search_path', 'nowhere', false); set session characteristics as transaction read only; end $$`,
 		`update public.items set name = name where pg_try_advisory_lock(43)`,
+		`update public.items set name = name where set_config('app.tenant', 'other', false) is not null`,
+		`with x as (select set_config('app.tenant', 'other', false) as t) select t from x`,
+		`insert into public.items select 1, 'one' where set_config('search_path', 'nowhere', false) is not null on conflict do nothing`,
+		`delete from public.items where public.leaves()`,
 	} {
 		b.must(`{"sql":%s,"write":true}`, statement)
 		b.checkUntouched()
+	}
+}
+
+// setupOneConn is a database with a pool of one connection.
+func setupOneConn(t *testing.T) *sqlBundle {
+	t.Helper()
+	b := setupSQL(t)
+	cfg := b.pool.Config()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &sqlBundle{&sqlKind{pool: pool}, t}
+}
+
+// A block of code may deallocate what the pool has prepared, in a read-only transaction too, and no rollback brings it back.
+func TestSQL_PreparedStatementsOutlastABlock(t *testing.T) {
+	t.Parallel()
+	b := setupOneConn(t)
+	b.exec(`create procedure deallocates() language plpgsql as $$ begin deallocate all; end $$`)
+	for _, block := range []string{
+		`{"sql":"do $$ begin deallocate all; end $$"}`,
+		`{"sql":"call deallocates()"}`,
+		`{"sql":"do $$ begin deallocate all; end $$","write":true}`,
+		`{"sql":"explain (analyze, costs off, timing off, summary off) update items set name = name","write":true}`,
+	} {
+		b.must(`{"sql":"select 1 as one"}`)
+		b.must("%s", json.RawMessage(block))
+		b.must(`{"sql":"select 1 as one"}`)
 	}
 }
 

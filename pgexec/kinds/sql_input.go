@@ -83,10 +83,13 @@ func checkStatement(statement string) (string, error) {
 	return word, nil
 }
 
-// changesSession reports whether a write may have left settings of the session
-// behind: those that exist to call functions, and all that are not plain data changes.
-func (in *sqlInput) changesSession() bool {
-	return in.write && !slices.Contains([]string{"insert", "update", "delete", "merge", "with"}, in.word)
+// plainChanges begin statements that change data and nothing else, unless a function in them does.
+var plainChanges = []string{"insert", "update", "delete", "merge", "with"}
+
+// endsConnection reports whether a node may leave something on its session that is not found: those that run code of
+// their own, and writes that exist to call functions.
+func (in *sqlInput) endsConnection() bool {
+	return in.word == "do" || in.word == "call" || in.write && !slices.Contains(plainChanges, in.word)
 }
 
 func firstWord(statement string) string {

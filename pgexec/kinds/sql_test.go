@@ -278,6 +278,7 @@ func TestSQL_ErrorsOfTheServerDecideAboutRetry(t *testing.T) {
 		{`{"sql":"select raise('53200')"}`, "53200", false, nil},
 		{`{"sql":"select raise('08006')"}`, "08006", false, nil},
 		{`{"sql":"select raise('57P01')"}`, "57P01", false, nil},
+		{`{"sql":"select raise('26000')"}`, "26000", false, nil},
 		{`{"sql":"select raise('25006')","write":true}`, "25006", false, nil},
 		{`{"sql":"select pg_sleep(60)","timeout":0.05}`, "57014", false, []string{"statement timeout"}},
 		{`{"sql":"select pg_terminate_backend(pg_backend_pid())"}`, "57P01", false, nil},
@@ -324,6 +325,49 @@ func TestSQL_FailureAtCommitIsTheNodes(t *testing.T) {
 	b.exec(`create table parts (item int references items deferrable initially deferred)`)
 	_, err := b.node(`{"sql":"insert into parts values (77)","write":true}`)
 	wantFailure(t, err, "23503", true, "violates foreign key constraint")
+}
+
+// The bounds of a statement are not those of its node's record, which is written in the same transaction, perhaps after
+// a blob store has taken the output.
+func TestSQL_BoundsAreTheStatements(t *testing.T) {
+	t.Parallel()
+	b := setupSQL(t)
+	b.exec(`do $$ begin execute format('alter database %I set statement_timeout = %L', current_database(), '77s'); end $$`)
+	b.pool.Reset()
+	var statement, idle string
+	begin := func(ctx context.Context, in *sqlInput) (*sqlTx, error) {
+		tx, err := b.begin(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		commit := tx.commit
+		tx.commit = func(ctx context.Context) error {
+			if err := tx.QueryRow(ctx, `select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')`).Scan(&statement, &idle); err != nil {
+				return err
+			}
+			return commit(ctx)
+		}
+		return tx, nil
+	}
+	out, err := b.run(t.Context(), json.RawMessage(`{"sql":"with x as (select current_setting('statement_timeout') as t) select t from x","write":true,"timeout":9}`), testKey, begin)
+	if err != nil || !strings.Contains(string(out), `"9s"`) {
+		t.Fatalf("the statement's own bound: %s, %v", out, err)
+	}
+	if statement != "77s" || idle != "2min" {
+		t.Errorf("the record has %s a statement and %s between them, want 77s and 2min", statement, idle)
+	}
+}
+
+func TestSQL_FullPoolIsNamed(t *testing.T) {
+	t.Parallel()
+	b := setupOneConn(t)
+	conn, err := b.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	_, err = b.node(`{"sql":"select 1","timeout":0.01}`)
+	wantFailure(t, err, "timeout", false, "no connection of the pool was free within 5.01s")
 }
 
 func TestSQL_ResultsAreBounded(t *testing.T) {
