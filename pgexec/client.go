@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -137,13 +138,39 @@ func startArgs(kind string, raw []byte, opts *StartOpts) ([]any, error) {
 	if priority == 0 {
 		priority = 2
 	}
+	if priority != int(int16(priority)) {
+		return nil, fmt.Errorf("start run: priority is %d, must be 1 (most urgent) to 4", priority)
+	}
 	l := opts.Limits
+	err = inColumns(column{"max_nodes", l.MaxNodes}, column{"max_turns", l.MaxTurns}, column{"max_tool_calls", l.MaxToolCalls}, column{"max_parallel", l.MaxParallel})
+	if err != nil {
+		return nil, fmt.Errorf("start run: %w", err)
+	}
 	return []any{
 		orNil(opts.ID), kind, string(raw), queue, priority, string(labelsJSON),
 		orNil(opts.IdempotencyKey), orNil(opts.RunAt), orNil(opts.Traceparent),
 		orNil(l.MaxTokens), orNil(l.MaxCostUSD), orNil(l.MaxNodes), orNil(l.MaxWall.Milliseconds()), orNil(l.Deadline),
 		orNil(l.MaxParallel), orNil(l.SoftLimit), orNil(l.MaxTurns), orNil(l.MaxToolCalls),
 	}, nil
+}
+
+// column is what is to go into an integer column.
+type column struct {
+	name  string
+	value int
+}
+
+// inColumns refuses what no such column can hold; the rest is the database's to refuse.
+func inColumns(columns ...column) error {
+	for _, c := range columns {
+		switch {
+		case c.value > math.MaxInt32:
+			return fmt.Errorf("%s is %d, must be at most %d", c.name, c.value, math.MaxInt32)
+		case c.value < math.MinInt32:
+			return fmt.Errorf("%s is %d, must be positive", c.name, c.value)
+		}
+	}
+	return nil
 }
 
 // orNil turns a zero value into NULL.

@@ -147,6 +147,9 @@ func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string
 	if opts == nil {
 		opts = &ResumeOpts{}
 	}
+	if err := inColumns(column{"add_nodes", opts.AddNodes}, column{"add_turns", opts.AddTurns}, column{"add_tool_calls", opts.AddToolCalls}); err != nil {
+		return "", fmt.Errorf("resume run %s: %w", id, err)
+	}
 	return c.control(ctx, sql.ClientResume, "resume", id, orNil(opts.AddTokens), orNil(opts.AddCostUSD),
 		orNil(opts.AddNodes), orNil(opts.AddWall.Milliseconds()), orNil(opts.Deadline), orNil(opts.AddTurns), orNil(opts.AddToolCalls))
 }
@@ -180,6 +183,8 @@ func controlError(err error) error {
 		return fmt.Errorf("%w: %s", ErrRunNotFound, pg.Message)
 	case "55000": // object_not_in_prerequisite_state
 		return fmt.Errorf("%w: %s", ErrRunEnded, pg.Message)
+	case "22003": // numeric_value_out_of_range
+		return fmt.Errorf("a limit would be larger than it can be (%s): add less", pg.Message)
 	}
 	return err
 }

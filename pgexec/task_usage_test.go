@@ -3,6 +3,7 @@ package pgexec_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,44 @@ func TestTask_UsageMeetsTheLimit_G7(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.succeed(id)
+}
+
+// What no column can hold is refused with its name, in whatever mode the pool speaks to the server, and the input is not blamed.
+func TestStart_LimitsThatNoColumnHolds(t *testing.T) {
+	b := setup(t)
+	for _, c := range []struct {
+		opts  pgexec.StartOpts
+		words string
+	}{
+		{pgexec.StartOpts{Limits: pgexec.Limits{MaxNodes: 3e9}}, "start run: max_nodes is 3000000000, must be at most 2147483647"},
+		{pgexec.StartOpts{Limits: pgexec.Limits{MaxTurns: 3e9}}, "start run: max_turns is 3000000000, must be at most 2147483647"},
+		{pgexec.StartOpts{Limits: pgexec.Limits{MaxToolCalls: 3e9}}, "start run: max_tool_calls is 3000000000, must be at most 2147483647"},
+		{pgexec.StartOpts{Limits: pgexec.Limits{MaxParallel: 3e9}}, "start run: max_parallel is 3000000000, must be at most 2147483647"},
+		{pgexec.StartOpts{Limits: pgexec.Limits{MaxNodes: -3e9}}, "start run: max_nodes is -3000000000, must be positive"},
+		{pgexec.StartOpts{Priority: 70000}, "start run: priority is 70000, must be 1"},
+	} {
+		if _, err := b.client.Start(b.ctx, "k", nil, &c.opts); err == nil || !strings.HasPrefix(err.Error(), c.words) {
+			t.Errorf("%v; want %s", err, c.words)
+		}
+	}
+	id, err := b.client.Start(b.ctx, "k", nil, &pgexec.StartOpts{Limits: pgexec.Limits{MaxTokens: 9, MaxNodes: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		opts  pgexec.ResumeOpts
+		words string
+	}{
+		{pgexec.ResumeOpts{AddNodes: 3e9}, "add_nodes is 3000000000, must be at most 2147483647"},
+		{pgexec.ResumeOpts{AddTurns: 3e9}, "add_turns is 3000000000, must be at most 2147483647"},
+		{pgexec.ResumeOpts{AddToolCalls: 3e9}, "add_tool_calls is 3000000000, must be at most 2147483647"},
+		{pgexec.ResumeOpts{AddNodes: math.MaxInt32}, "a limit would be larger than it can be (integer out of range): add less"},
+		{pgexec.ResumeOpts{AddTokens: math.MaxInt64}, "a limit would be larger than it can be (bigint out of range): add less"},
+	} {
+		if _, err := b.client.Resume(b.ctx, id, &c.opts); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%v; want %s", err, c.words)
+		}
+	}
 }
 
 // The client's callers read the same words as psql's.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -30,6 +31,23 @@ func (f *limitFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&l.MaxParallel, "max-parallel", 0, "at most so many of its nodes at once")
 }
 
+// count is a flag that counts what a limit is about.
+type count struct {
+	flag  string
+	value int
+}
+
+// check refuses what cannot be; negative says what is wrong with less than nothing.
+func (c count) check(negative string) error {
+	switch {
+	case c.value < 0:
+		return usageErrorf("%s %d %s", c.flag, c.value, negative)
+	case c.value > math.MaxInt32:
+		return usageErrorf("%s %d: a limit is at most %d", c.flag, c.value, math.MaxInt32)
+	}
+	return nil
+}
+
 func (f *limitFlags) check() error {
 	l := f.limits
 	switch {
@@ -37,16 +55,15 @@ func (f *limitFlags) check() error {
 		return usageErrorf("--max-tokens %d is negative", l.MaxTokens)
 	case !(l.MaxCostUSD >= 0):
 		return usageErrorf("--max-cost-usd %g is negative", l.MaxCostUSD)
-	case l.MaxNodes < 0:
-		return usageErrorf("--max-nodes %d is negative", l.MaxNodes)
-	case l.MaxTurns < 0:
-		return usageErrorf("--max-turns %d is negative", l.MaxTurns)
-	case l.MaxToolCalls < 0:
-		return usageErrorf("--max-tool-calls %d is negative", l.MaxToolCalls)
 	case l.MaxWall < 0 || l.MaxWall%time.Millisecond != 0:
 		return usageErrorf("--max-wall %s: want a positive number of milliseconds", l.MaxWall)
-	case l.MaxParallel < 0:
-		return usageErrorf("--max-parallel %d is negative", l.MaxParallel)
+	}
+	for _, c := range []count{
+		{"--max-nodes", l.MaxNodes}, {"--max-turns", l.MaxTurns}, {"--max-tool-calls", l.MaxToolCalls}, {"--max-parallel", l.MaxParallel},
+	} {
+		if err := c.check("is negative"); err != nil {
+			return err
+		}
 	}
 	_, err := parseMoment("--deadline", f.deadline)
 	return err

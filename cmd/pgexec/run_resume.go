@@ -42,15 +42,16 @@ func (a *app) runResume(ctx context.Context, id pgexec.RunID, r runResume) error
 	o := &r.opts
 	switch {
 	case o.AddTokens < 0:
-		return usageErrorf("--add-tokens %d: limits are raised, not lowered", o.AddTokens)
+		return usageErrorf("--add-tokens %d is negative: limits are raised, not lowered", o.AddTokens)
 	case !(o.AddCostUSD >= 0):
-		return usageErrorf("--add-cost-usd %g: limits are raised, not lowered", o.AddCostUSD)
-	case o.AddNodes < 0:
-		return usageErrorf("--add-nodes %d: limits are raised, not lowered", o.AddNodes)
-	case o.AddTurns < 0 || o.AddToolCalls < 0:
-		return usageErrorf("--add-turns %d, --add-tool-calls %d: limits are raised, not lowered", o.AddTurns, o.AddToolCalls)
+		return usageErrorf("--add-cost-usd %g is negative: limits are raised, not lowered", o.AddCostUSD)
 	case o.AddWall < 0 || o.AddWall%time.Millisecond != 0:
 		return usageErrorf("--add-wall %s: want a positive number of milliseconds", o.AddWall)
+	}
+	for _, c := range []count{{"--add-nodes", o.AddNodes}, {"--add-turns", o.AddTurns}, {"--add-tool-calls", o.AddToolCalls}} {
+		if err := c.check("is negative: limits are raised, not lowered"); err != nil {
+			return err
+		}
 	}
 	deadline, err := parseMoment("--deadline", r.deadline)
 	if err != nil {

@@ -56,7 +56,27 @@ exit code is that of "pgexec run wait".`,
 	return cmd
 }
 
+// check is about what needs no database: nothing of it is found wrong when the run has started.
+func (s *runStart) check() error {
+	if s.opts.Priority < 1 || s.opts.Priority > 4 {
+		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
+	}
+	if err := wake.CheckQueues([]string{s.opts.Queue}); err != nil {
+		return usageErrorf("--queue: %w", err)
+	}
+	if s.limit != 0 && !s.wait {
+		return usageErrorf("--timeout %s bounds what --wait does: add --wait, or leave it out", s.limit)
+	}
+	if err := checkTimeout(s.limit); err != nil {
+		return err
+	}
+	return s.limits.check()
+}
+
 func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	input, err := a.readJSON("--input", s.input)
 	if err != nil {
 		return err
@@ -64,17 +84,8 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	if s.opts.Labels, err = parseLabels(s.labels); err != nil {
 		return err
 	}
-	if s.opts.Priority < 1 || s.opts.Priority > 4 {
-		return usageErrorf("--priority %d is not between 1 and 4", s.opts.Priority)
-	}
-	if err := wake.CheckQueues([]string{s.opts.Queue}); err != nil {
-		return usageErrorf("--queue: %w", err)
-	}
 	runAt, err := parseMoment("--run-at", s.runAt)
 	if err != nil {
-		return err
-	}
-	if err := s.limits.check(); err != nil {
 		return err
 	}
 	pool, err := a.openMigrated(ctx)

@@ -24,6 +24,9 @@ had not ended within --timeout; the run itself goes on.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := parseRunID(given[0])
+			if err == nil {
+				err = checkTimeout(limit)
+			}
 			if err != nil {
 				return err
 			}
@@ -33,6 +36,13 @@ had not ended within --timeout; the run itself goes on.`,
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "wait no longer than this (0: for ever)")
 	out.add(cmd)
 	return cmd
+}
+
+func checkTimeout(limit time.Duration) error {
+	if limit < 0 {
+		return usageErrorf("--timeout %s must not be negative", limit)
+	}
+	return nil
 }
 
 func (a *app) runWait(ctx context.Context, id pgexec.RunID, limit time.Duration, out outputFlag) error {
@@ -51,9 +61,6 @@ var errWaitedTooLong = errors.New("not ended in time")
 
 // waitFor prints what became of the run; its error carries the exit code.
 func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunID, limit time.Duration, out outputFlag) error {
-	if limit < 0 {
-		return usageErrorf("--timeout %s must not be negative", limit)
-	}
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitedTooLong)
