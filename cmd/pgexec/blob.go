@@ -191,12 +191,12 @@ type blobRow struct {
 }
 
 func (a *app) blobLs(ctx context.Context, c *pgexec.Client, id pgexec.RunID, out outputFlag) error {
-	if _, err := c.Get(ctx, id); err != nil {
-		return unknownRun(err)
-	}
 	refs, err := c.Blobs(ctx, id)
+	if err == nil && len(refs) == 0 { // is there such a run at all?
+		_, err = c.Get(ctx, id)
+	}
 	if err != nil {
-		return err
+		return unknownRun(err)
 	}
 	if out.json() {
 		rows := make([]blobRow, len(refs))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -51,12 +52,7 @@ func newTable(w io.Writer, header ...string) *table {
 // row writes one line; a cell never breaks the table, whatever is in it.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		cells[i] = strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return ' '
-			}
-			return r
-		}, c)
+		cells[i] = printable(c)
 	}
 	// An error is kept by the writer and returned by flush.
 	_, _ = fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
@@ -64,12 +60,43 @@ func (t *table) row(cells ...string) {
 
 func (t *table) flush() error { return t.w.Flush() }
 
-// clip shortens text to n characters.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
+// printable is text as one line that no terminal takes for commands, wherever it came from.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// printableLines is printable for text of several lines; all but the first begin with the indent.
+func printableLines(s, indent string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
 	}
-	return string([]rune(s)[:n-1]) + "…"
+	return strings.Join(lines, "\n"+indent)
+}
+
+// clip shortens text to n characters. What it costs does not depend on how long the text is.
+func clip(s string, n int) string {
+	chars, end := 0, 0
+	for i := range s {
+		switch chars {
+		case n - 1:
+			end = i
+		case n:
+			return s[:end] + "…"
+		}
+		chars++
+	}
+	return s
+}
+
+// clipJSON is clip for a document that may be large.
+func clipJSON(raw json.RawMessage, n int) string {
+	return clip(string(raw[:min(len(raw), utf8.UTFMax*(n+1))]), n)
 }
 
 // counted writes a number of things.

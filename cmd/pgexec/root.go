@@ -86,7 +86,7 @@ func execute(stop *interrupt, args []string, io stdio) int {
 // complain writes an error's words, if it has any.
 func (a *app) complain(err error) {
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(a.err, "pgexec: %s\n", text)
+		fmt.Fprintf(a.err, "pgexec: %s\n", printableLines(text, ""))
 	}
 }
 

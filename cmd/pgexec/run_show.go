@@ -61,49 +61,55 @@ func (a *app) runShow(ctx context.Context, id pgexec.RunID, out outputFlag) erro
 	if err != nil {
 		return unknownRun(err)
 	}
-	nodes, err := readNodes(ctx, pool, id)
-	if err != nil {
-		return err
-	}
 	tree, err := a.withDescendants(ctx, client, []*pgexec.Run{run})
 	if err != nil {
 		return err
 	}
 	if out.json() {
+		nodes, err := readNodes[nodeJSON](ctx, pool, sql.CliNodes, id)
+		if err != nil {
+			return err
+		}
 		return printJSON(a.out, struct {
 			runJSON
 			Nodes       []nodeJSON `json:"nodes"`
 			Descendants []runJSON  `json:"descendants"`
 		}{newRunJSON(run), nodes, newRunsJSON(tree[1:])})
 	}
+	nodes, err := readNodes[nodeLine](ctx, pool, sql.CliNodeLines, id, outcomeChars+1)
+	if err != nil {
+		return err
+	}
 	now, err := databaseNow(ctx, pool)
 	if err != nil {
 		return err
 	}
-	if err := a.printRun(run, nodes, now); err != nil || len(tree) == 1 {
+	a.printRun(run, now)
+	if err := a.printNodes(nodes); err != nil || len(tree) == 1 {
 		return err
 	}
 	fmt.Fprintln(a.out)
 	return a.printTree(tree[1:], now)
 }
 
-func readNodes(ctx context.Context, pool *pgxpool.Pool, id pgexec.RunID) ([]nodeJSON, error) {
-	rows, err := pool.Query(ctx, sql.CliNodes, id)
+// readNodes reads the nodes of a run that are done, as nodeJSON or as nodeLine.
+func readNodes[T any](ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) ([]T, error) {
+	rows, err := pool.Query(ctx, statement, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
-	nodes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[nodeJSON])
+	nodes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
 	return nodes, nil
 }
 
-func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
+func (a *app) printRun(run *pgexec.Run, now time.Time) {
 	fmt.Fprintf(a.out, "run      %s\n", run.ID)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(a.out, "%-8s %s\n", name, value)
+			fmt.Fprintf(a.out, "%-8s %s\n", name, printableLines(value, "         "))
 		}
 	}
 	line("kind", run.Kind)
@@ -125,40 +131,24 @@ func (a *app) printRun(run *pgexec.Run, nodes []nodeJSON, now time.Time) error {
 	line("queue", fmt.Sprintf("%s, priority %d", run.Queue, run.Priority))
 	line("labels", labelText(run.Labels))
 	line("limits", limitText(run.Limits, now))
-	line("spent", spentText(run, nodes))
-	line("input", clip(string(run.Input), 120))
-	line("result", clip(string(run.Result), 120))
+	line("spent", spentText(run))
+	line("input", clipJSON(run.Input, 120))
+	line("result", clipJSON(run.Result, 120))
 	fmt.Fprintln(a.out)
-	return a.printNodes(nodes)
 }
 
-// spentText sums up the nodes: the run's row tells only when it ends or pauses.
-func spentText(run *pgexec.Run, nodes []nodeJSON) string {
-	var tokens int64
-	var cost float64
-	unknown := 0
-	for _, n := range nodes {
-		tokens += n.Tokens
-		if n.CostUSD == nil {
-			unknown++
-			continue
-		}
-		cost += *n.CostUSD
-	}
-	if tokens == 0 && cost == 0 && run.Limits.MaxNodes == 0 {
+// spentText is what the run has spent, with what failed attempts and ended child runs have; nothing if that and the
+// number of nodes are of no interest.
+func spentText(run *pgexec.Run) string {
+	nodes, used := counted(run.NodesDone, "node"), spent(run.Spent)
+	switch {
+	case used != "":
+		return nodes + ", " + used
+	case run.Limits.MaxNodes > 0:
+		return nodes
+	default:
 		return ""
 	}
-	parts := []string{fmt.Sprintf("%d nodes", len(nodes))}
-	if tokens > 0 {
-		parts = append(parts, fmt.Sprintf("%d tokens", tokens))
-	}
-	if cost > 0 {
-		parts = append(parts, dollars(cost))
-	}
-	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("%d at unknown prices", unknown))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // printTree lists the runs below one, with the nodes they are the execution of.
@@ -183,7 +173,22 @@ func labelText(labels map[string]string) string {
 	return string(raw)
 }
 
-func (a *app) printNodes(nodes []nodeJSON) error {
+// outcomeChars is how much of a node's output or error is shown.
+const outcomeChars = 60
+
+// nodeLine is what one line shows of a node that is done.
+type nodeLine struct {
+	Seq                   int64
+	NodeID, Kind          string
+	Parents               []string
+	Status                string
+	Attempt               int64
+	StartedAt, FinishedAt *time.Time
+	ReplicaID             int64
+	Outcome               string
+}
+
+func (a *app) printNodes(nodes []nodeLine) error {
 	if len(nodes) == 0 {
 		fmt.Fprintln(a.out, "no node is done yet")
 		return nil
@@ -198,12 +203,8 @@ func (a *app) printNodes(nodes []nodeJSON) error {
 		if n.Attempt > 1 {
 			status += fmt.Sprintf(" (attempt %d)", n.Attempt)
 		}
-		output := string(n.Output)
-		if n.Error != "" {
-			output = n.Error
-		}
 		t.row(fmt.Sprint(n.Seq), clip(n.NodeID, 32), clip(n.Kind, 24), orDash(clip(strings.Join(n.Parents, ", "), 32)),
-			orDash(status), took, fmt.Sprint(n.ReplicaID), orDash(clip(output, 60)))
+			orDash(status), took, fmt.Sprint(n.ReplicaID), orDash(clip(n.Outcome, outcomeChars)))
 	}
 	return t.flush()
 }

@@ -110,7 +110,7 @@ func (a *app) runStart(ctx context.Context, kind string, s runStart) error {
 	}
 	if s.wait {
 		fmt.Fprintf(a.err, "started run %s\n", id)
-		return a.waitFor(ctx, client, id, s.limit, s.out)
+		return a.waitFor(ctx, wait{database{pool, client}, id, s.limit, s.out})
 	}
 	if s.out.json() {
 		return printJSON(a.out, map[string]any{"run_id": id})

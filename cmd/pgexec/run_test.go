@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pgexec/runtime/internal/pgtest"
+	"github.com/pgexec/runtime/sql"
 )
 
 // serving starts a replica on the test's database and returns how commands name
@@ -78,6 +79,63 @@ func TestRun_StartWaitShowLs(t *testing.T) {
 	}
 }
 
+// What a run has spent is what its row says: failed attempts and child runs too, which are no nodes that are done.
+func TestRunShow_SpentIsWhatTheRunHasSpent(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	db := []string{"--database-url", pgtest.URL(t)}
+	id := startRun(t, db, "k", "{}")
+	_, err := pool.Exec(t.Context(), `update pgexec.runs set nodes_done = 1, input_tokens = 90, output_tokens = 10, cost_usd = 0.25, unpriced = 2`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := mustInvoke(t, append(db, "run", "show", id)...); !strings.Contains(out, "\nspent    1 node, 100 tokens, $0.25, 2 at unknown prices\n") {
+		t.Errorf("show says of what was spent: %s", out)
+	}
+}
+
+// What others have written does not steer the terminal of whoever looks, nor does it pass for lines of the program's own.
+func TestRunShowWait_NothingSteersTheTerminal(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	db := []string{"--database-url", pgtest.URL(t)}
+	id := startRun(t, db, "k", `{"2J": ""}`, "--label", "a=\u009b2J")
+	_, err := pool.Exec(t.Context(), `update pgexec.runs set kind = e'k\u009b2J', status = 'failed', finished_at = now(),
+		reason = e'why\r\u009b2J', error = e'boom\x1b[31m\u009b2J\nstatus   succeeded'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := mustInvoke(t, append(db, "run", "show", id)...)
+	wait := invoke(t, append(db, "run", "wait", id)...)
+	for what, said := range map[string]string{"show": show, "ls": mustInvoke(t, append(db, "run", "ls")...), "wait": wait.err} {
+		if strings.ContainsAny(said, "\x1b\r\x7f\u009b") || !strings.Contains(said, "boom [31m 2J") {
+			t.Errorf("%s says %q", what, said)
+		}
+	}
+	if wait.code != exitRunEnded || !strings.Contains(show, "\nerror    boom [31m 2J\n         status   succeeded\n") {
+		t.Errorf("exit code %d; show says %s", wait.code, show)
+	}
+}
+
+// However long an output is, one line shows its beginning, and JSON has it whole.
+func TestRunShow_LongOutputs(t *testing.T) {
+	t.Parallel()
+	_, db := serving(t)
+	id := startRun(t, db, "sql", `{"sql": "select repeat('é', 10000) as x"}`)
+	s := until(t, db, id, "succeeded")
+	if len(s.Nodes) != 1 || !strings.Contains(string(s.Nodes[0].Output), strings.Repeat("é", 10000)) {
+		t.Errorf("%d nodes", len(s.Nodes))
+	}
+	nodes, err := readNodes[nodeLine](t.Context(), pgtest.DB(t), sql.CliNodeLines, id, outcomeChars+1)
+	if err != nil || len(nodes) != 1 || len([]rune(nodes[0].Outcome)) != outcomeChars+1 {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	out := mustInvoke(t, append(db, "run", "show", id)...)
+	if !strings.Contains(out, "é…\n") || len(out) > 2000 {
+		t.Errorf("show says %d bytes: %.2000s", len(out), out)
+	}
+}
+
 // A run that fails exits with 3 and its error; the result's bytes pass untouched.
 func TestRunWait_ExitCodes(t *testing.T) {
 	t.Parallel()
@@ -112,9 +170,9 @@ func TestRunWait_SaysWhatARunWaitsFor(t *testing.T) {
 	pgtest.DB(t)
 	db := "PGEXEC_DATABASE_URL=" + pgtest.URL(t)
 	p := start(t, []string{db}, "run", "start", "graph", "--queue", "lonely", "--wait")
-	p.line("is a replica running that serves queue lonely")
+	p.line("is queued: no replica for queue lonely")
 	p = start(t, []string{db}, "run", "start", "graph", "--run-at", "2100-01-01T00:00:00Z", "--wait")
-	p.line("is due at 2100-01-01T")
+	p.line("is queued: scheduled at 2100-01-01T")
 }
 
 // Ctrl-C ends a wait, not the run.

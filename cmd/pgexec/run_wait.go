@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pgexec/runtime/pgexec"
+	"github.com/pgexec/runtime/sql"
 )
 
 func (a *app) newRunWait() *cobra.Command {
@@ -53,24 +54,32 @@ func (a *app) runWait(ctx context.Context, id pgexec.RunID, limit time.Duration,
 	defer pool.Close()
 	client := a.client(pool)
 	defer client.Close()
-	return a.waitFor(ctx, client, id, limit, out)
+	return a.waitFor(ctx, wait{database{pool, client}, id, limit, out})
 }
 
 // errWaitedTooLong is the cause of a wait's end after --timeout.
 var errWaitedTooLong = errors.New("not ended in time")
 
+// wait is a run that is waited for.
+type wait struct {
+	database
+	id    pgexec.RunID
+	limit time.Duration // 0: for ever
+	out   outputFlag
+}
+
 // waitFor prints what became of the run; its error carries the exit code.
-func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunID, limit time.Duration, out outputFlag) error {
-	if limit > 0 {
+func (a *app) waitFor(ctx context.Context, w wait) error {
+	if w.limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitedTooLong)
+		ctx, cancel = context.WithTimeoutCause(ctx, w.limit, errWaitedTooLong)
 		defer cancel()
 	}
-	run, err := a.waitAloud(ctx, client, id)
+	run, err := a.waitAloud(ctx, w)
 	if err != nil {
-		return waitError(ctx, id, limit, err)
+		return w.explain(ctx, err)
 	}
-	if out.json() {
+	if w.out.json() {
 		if err := printJSON(a.out, newRunJSON(run)); err != nil {
 			return err
 		}
@@ -87,49 +96,32 @@ func (a *app) waitFor(ctx context.Context, client *pgexec.Client, id pgexec.RunI
 const hintAfter = 3 * time.Second
 
 // waitAloud waits, and says once what a run that takes its time is waiting for.
-func (a *app) waitAloud(ctx context.Context, client *pgexec.Client, id pgexec.RunID) (*pgexec.Run, error) {
+func (a *app) waitAloud(ctx context.Context, w wait) (*pgexec.Run, error) {
 	short, cancel := context.WithTimeout(ctx, hintAfter)
 	defer cancel()
-	run, err := client.Wait(short, id)
+	run, err := w.client.Wait(short, w.id)
 	if err == nil || ctx.Err() != nil || short.Err() == nil {
 		return run, err
 	}
-	if run, err = client.Get(ctx, id); err != nil {
-		return nil, err
+	var status pgexec.RunStatus
+	var why string
+	// What cannot be read is not said: the wait does not depend on it.
+	if err := w.pool.QueryRow(ctx, sql.CliWaits, w.id).Scan(&status, &why); err == nil && why != "" {
+		fmt.Fprintf(a.err, "run %s is %s: %s\n", w.id, status, printable(why))
 	}
-	if text := waitsFor(run); text != "" {
-		fmt.Fprintf(a.err, "run %s %s\n", id, text)
-	}
-	return client.Wait(ctx, id)
+	return w.client.Wait(ctx, w.id)
 }
 
-// waitsFor says what a run waits for, if it waits.
-func waitsFor(run *pgexec.Run) string {
-	switch run.Status {
-	case pgexec.RunQueued:
-		if run.Reason != "" {
-			return "is queued: " + run.Reason
-		}
-		if run.RunAt.After(run.CreatedAt) {
-			return "is due at " + run.RunAt.Format(time.RFC3339)
-		}
-		return "is queued: is a replica running that serves queue " + run.Queue + " (pgexec serve)?"
-	case pgexec.RunParked, pgexec.RunPaused:
-		return "is " + string(run.Status) + ": " + orDash(run.Reason)
-	default:
-		return ""
-	}
-}
-
-func waitError(ctx context.Context, id pgexec.RunID, limit time.Duration, err error) error {
+// explain says why a wait has ended before the run.
+func (w wait) explain(ctx context.Context, err error) error {
 	if errors.Is(err, pgexec.ErrRunNotFound) {
 		return unknownRun(err)
 	}
 	if errors.Is(context.Cause(ctx), errWaitedTooLong) {
-		return &exitError{exitTimeout, fmt.Errorf("run %s has not ended within %s; it goes on: pgexec run wait %s", id, limit, id)}
+		return &exitError{exitTimeout, fmt.Errorf("run %s has not ended within %s; it goes on: pgexec run wait %s", w.id, w.limit, w.id)}
 	}
 	if sig, ok := caughtSignal(ctx); ok {
-		return &exitError{sig.exitCode(), fmt.Errorf("stopped waiting; the run goes on: pgexec run wait %s", id)}
+		return &exitError{sig.exitCode(), fmt.Errorf("stopped waiting; the run goes on: pgexec run wait %s", w.id)}
 	}
 	return err
 }

@@ -189,14 +189,23 @@ func TestTable_OneLineForEachRow(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	table := newTable(&b, "A", "B")
-	table.row("x\ny\tz", "q\x1b[31mred")
+	table.row("x\ny\tz", "q\x1b[31m\u009bred")
 	if err := table.flush(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := b.String(), "A      B\nx y z  q [31mred\n"; got != want {
+	if got, want := b.String(), "A      B\nx y z  q [31m red\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := clip("añb…c", 3); got != "añ…" {
-		t.Errorf("got %s", got)
+	for _, c := range []struct {
+		text string
+		n    int
+		want string
+	}{{"añb…c", 3, "añ…"}, {"añb", 3, "añb"}, {"añb", 1, "…"}, {"", 3, ""}, {strings.Repeat("é", 1000), 4, "ééé…"}} {
+		if got := clip(c.text, c.n); got != c.want {
+			t.Errorf("clip gives %q, want %q", got, c.want)
+		}
+		if got := clipJSON([]byte(c.text), c.n); got != c.want {
+			t.Errorf("clipJSON gives %q, want %q", got, c.want)
+		}
 	}
 }
