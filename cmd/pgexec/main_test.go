@@ -15,8 +15,8 @@ import (
 )
 
 // programEnv makes the test program behave as pgexec, so that tests, and the
-// demo itself, can start it as other processes.
-const programEnv = "PGEXEC_TEST_AS_PROGRAM"
+// demo itself, can start it as other processes. The demo's own get no variable of pgexec's.
+const programEnv = "TEST_AS_PGEXEC"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
@@ -25,7 +25,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mcpEnv) != "" {
 		serveMCP()
 	}
-	for _, name := range []string{"PGEXEC_DATABASE_URL", "PGEXEC_SESSION_DATABASE_URL", "PGEXEC_HTTP_ALLOW", "PGEXEC_HTTP_TOKEN"} {
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, "PGEXEC_") || strings.HasPrefix(name, "PGEXEC_TEST_") {
+			continue
+		}
 		if err := os.Unsetenv(name); err != nil {
 			panic(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/internal/pgserver"
 )
@@ -77,38 +78,47 @@ func makeDatabase(ctx context.Context, server string) (*database, error) {
 		return nil, fmt.Errorf("name database: %w", err)
 	}
 	name := "pgexec_demo_" + hex.EncodeToString(suffix)
-	if err := administer(ctx, server, "database_create", name); err != nil {
-		return nil, fmt.Errorf("create database %s: %w", name, err)
-	}
 	address, err := withDatabase(server, name)
 	if err != nil {
 		return nil, err
 	}
+	remove := func() error {
+		if err := administer(context.Background(), server, "database_drop", name); err != nil {
+			return fmt.Errorf("drop database %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := administer(ctx, server, "database_create", name); err != nil {
+		var refused *pgconn.PgError
+		var unreachable *pgconn.ConnectError
+		if !errors.As(err, &refused) && !errors.As(err, &unreachable) { // nobody knows whether it was made
+			err = errors.Join(err, remove())
+		}
+		return nil, fmt.Errorf("create database %s: %w", name, err)
+	}
 	return &database{
-		url:   address,
-		where: "database " + name + " on the server you named",
-		removeFunc: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			if err := administer(ctx, server, "database_drop", name); err != nil {
-				return fmt.Errorf("drop database %s: %w", name, err)
-			}
-			return nil
-		},
+		url:        address,
+		where:      "database " + name + " on the server you named",
+		removeFunc: remove,
 		keepFunc: func() (string, error) {
 			return fmt.Sprintf("drop database %s with (force);   -- in psql, on another database of that server", name), nil
 		},
 	}, nil
 }
 
-// administer runs a statement about a whole database, from another one.
+// administer runs a statement about a whole database, from another one. Once it has begun, an end of ctx does not cut it
+// short: the server might do it all the same.
 func administer(ctx context.Context, server, name, database string) error {
-	conn, err := pgx.Connect(ctx, server)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	connecting, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	conn, err := pgx.Connect(connecting, server)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, fmt.Sprintf(statement(name), pgx.Identifier{database}.Sanitize()))
+	_, err = conn.Exec(bounded, fmt.Sprintf(statement(name), pgx.Identifier{database}.Sanitize()))
 	return err
 }
 

@@ -1,16 +1,22 @@
 package demo
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/pgserver"
+	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/agent/definition"
 )
 
@@ -60,6 +66,75 @@ func TestWithDatabase_BothFormsOfAddress(t *testing.T) {
 		if got := strings.Join([]string{cfg.Host, strconv.Itoa(int(cfg.Port)), cfg.Database}, " "); got != want {
 			t.Errorf("%s: got %s, want %s", server, got, want)
 		}
+	}
+}
+
+// What is set up for the user's own replicas is not for the demo's.
+func TestWithoutOurs_NoVariableOfOursIsLeft(t *testing.T) {
+	t.Parallel()
+	got := withoutOurs([]string{"PATH=/bin", "PGEXEC_DATABASE_URL=x", "PGEXEC_BLOB_STORE=s3://b", "PGEXEC_AGENT_SQL_ROLE=r", "PGEXEC_MCP_CONFIG=/c", "PGHOST=h", "X=PGEXEC_"})
+	if want := []string{"PATH=/bin", "PGHOST=h", "X=PGEXEC_"}; !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+}
+
+// An interruption while the database is being made does not leave it behind: it is made to its end, and known to be there.
+func TestMakeDatabase_InterruptedInBetween(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, pgserver.Config{})
+	pool, err := pgxpool.New(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	held, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Exec(t.Context(), "comment on database template0 is 'locked for a while'"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	type answer struct {
+		db  *database
+		err error
+	}
+	made := make(chan answer, 1)
+	go func() {
+		db, err := makeDatabase(ctx, server.URL("postgres"))
+		made <- answer{db, err}
+	}()
+	ask := func(query string) bool {
+		t.Helper()
+		var yes bool
+		if err := pool.QueryRow(t.Context(), query).Scan(&yes); err != nil {
+			t.Fatal(err)
+		}
+		return yes
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(time.Minute)
+	for !ask("select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query ~ '^create database')") {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("the statement does not wait for the lock")
+		}
+	}
+	cancel()
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := <-made
+	if got.err != nil || !ask("select exists (select from pg_database where datname like 'pgexec\\_demo\\_%')") {
+		t.Fatalf("no database was made: %v", got.err)
+	}
+	if err := got.db.removeFunc(); err != nil {
+		t.Fatal(err)
+	}
+	if ask("select exists (select from pg_database where datname like 'pgexec\\_demo\\_%')") {
+		t.Error("the database is still there")
 	}
 }
 

@@ -45,13 +45,11 @@ func startReplica(program, name, databaseURL, allow string) (*process, error) {
 	return p, nil
 }
 
-// withoutOurs drops the variables that would point a replica elsewhere.
+// withoutOurs drops the variables that are about replicas of the user's own: their databases, stores, roles, tokens.
 func withoutOurs(env []string) []string {
 	kept := make([]string, 0, len(env))
 	for _, e := range env {
-		switch name, _, _ := strings.Cut(e, "="); name {
-		case "PGEXEC_DATABASE_URL", "PGEXEC_SESSION_DATABASE_URL", "PGEXEC_HTTP_ALLOW":
-		default:
+		if !strings.HasPrefix(e, "PGEXEC_") {
 			kept = append(kept, e)
 		}
 	}
