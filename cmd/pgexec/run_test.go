@@ -99,7 +99,7 @@ func TestRunShowWait_NothingSteersTheTerminal(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	db := []string{"--database-url", pgtest.URL(t)}
-	id := startRun(t, db, "k", `{"2J": ""}`, "--label", "a=\u009b2J")
+	id := startRun(t, db, "k", "{\"\u009b2J\": \"\u007f\"}", "--label", "a=\u009b2J")
 	_, err := pool.Exec(t.Context(), `update pgexec.runs set kind = e'k\u009b2J', status = 'failed', finished_at = now(),
 		reason = e'why\r\u009b2J', error = e'boom\x1b[31m\u009b2J\nstatus   succeeded'`)
 	if err != nil {
