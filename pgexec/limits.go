@@ -5,7 +5,8 @@ import "time"
 // Limits are what a run may use. They are looked at before a node starts: a run
 // that has reached one lets its nodes in flight finish and is then paused, with
 // the limit named, until [Client.Resume] raises it (G7). So a run may exceed a
-// limit by what its nodes in flight use. A zero field is no limit.
+// limit by what its nodes in flight use; a node that waits for its turn, on its
+// replica or in the fleet, is none of these. A zero field is no limit.
 type Limits struct {
 	// MaxTokens bounds input and output tokens together, child runs included.
 	MaxTokens int64

@@ -36,19 +36,16 @@ type attempt struct {
 }
 
 // attempt runs in the node's own goroutine.
-func (r *Run) attempt(launchCtx context.Context, a *attempt, budget Budget) {
+// What it holds it gives back when the owner has its result, who looks at the limits before the next one begins.
+func (r *Run) attempt(a *attempt, budget Budget) {
 	n, kind := a.node, a.kind
+	defer r.x.release(n.Kind)
+	defer a.place.release()
 	defer func() {
 		if !r.mail.put(event{attempt: a}) {
 			rollback(a.tx) // the run went on without this handler
 		}
 	}()
-	defer a.place.release()
-	if err := r.x.acquire(launchCtx, n.Kind); err != nil {
-		a.aborted = true
-		return
-	}
-	defer r.x.release(n.Kind)
 	if atMostOnce(n, kind) != pb.UnknownOutcome_UNKNOWN_OUTCOME_UNSPECIFIED && !r.leaveMark(n) {
 		a.aborted = true
 		return

@@ -19,15 +19,18 @@ type Budget struct {
 }
 
 // budget is what the run has spent and may spend as of now.
-func (r *Run) budget() Budget {
+func (r *Run) budget() Budget { return r.budgetWith(r.flight.nodes()) }
+
+// budgetWith is the budget with that many nodes in flight.
+func (r *Run) budgetWith(nodes int) Budget {
 	now := r.x.NowFunc()
 	b := Budget{
-		Spent:  r.g.Usage(),
+		Spent:  r.flight.spent.Plus(r.g.Usage()),
 		Active: time.Duration(r.g.ActiveUs(now.UnixMicro())) * time.Microsecond,
 		Limits: r.outside.limits,
 		Now:    now,
 	}
-	b.Reached = b.reached(b.Spent.Nodes + int64(r.flight.nodes()+r.waiting.children))
+	b.Reached = b.reached(b.Spent.Nodes + int64(nodes+r.waiting.children))
 	return b
 }
 

@@ -17,7 +17,8 @@
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there
 //     (G7): TestLimits_PauseBetweenNodesAndResumeThere, TestLimits_HoldChildRuns. What it holds does not hold
-//     up a node with limits of its own: TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7, TestLimits_ANodeInLineDoesNotHoldUpTheLastOne_G7. No
+//     up a node with limits of its own: TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7, TestLimits_ANodeInLineDoesNotHoldUpTheLastOne_G7. A node that
+//     waits for its turn has not begun: TestPause_NodesThatWaitForSlotsDoNotStart_G7, TestLimits_NodesInLineAreCountedOneByOne_G7. No
 //     resume is lost (G4): TestResume_NoneIsLost.
 //   - A run whose next nodes are of kinds this replica lacks goes to one that has
 //     them, whatever else it waits for: TestRolling_TwoBuildsWithDifferentKinds,
@@ -39,7 +40,6 @@
 package executor
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -97,27 +97,4 @@ func New(cfg Config) *Executor {
 		}
 	}
 	return x
-}
-
-// acquire waits for the slots that a node of this kind needs.
-func (x *Executor) acquire(ctx context.Context, kind string) error {
-	if k := x.perKind[kind]; k != nil {
-		if err := k.Acquire(ctx, 1); err != nil {
-			return err
-		}
-	}
-	if err := x.all.Acquire(ctx, 1); err != nil {
-		if k := x.perKind[kind]; k != nil {
-			k.Release(1)
-		}
-		return err
-	}
-	return nil
-}
-
-func (x *Executor) release(kind string) {
-	x.all.Release(1)
-	if k := x.perKind[kind]; k != nil {
-		k.Release(1)
-	}
 }

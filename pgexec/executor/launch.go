@@ -39,6 +39,7 @@ func (r *Run) backoffLeft(n *graph.Node) time.Duration {
 // the limit that it met. A run that is to stop starts nothing more. Nodes of a kind
 // with a fleet-wide limit get in line for it, no more than could start at once, and keep nothing else from it.
 func (r *Run) launch() (limit string) {
+	r.recall()
 	if r.stopping() {
 		return ""
 	}
@@ -128,13 +129,6 @@ func (r *Run) launchNode(n *graph.Node) {
 	default:
 		r.start(&attempt{node: n, kind: kind})
 	}
-}
-
-// start makes an attempt in a goroutine of its own.
-func (r *Run) start(a *attempt) {
-	budget := r.budget()
-	r.flight.attempts++
-	go r.attempt(r.launchCtx, a, budget)
 }
 
 func (r *Run) maxParallel() int {

@@ -40,6 +40,7 @@ type Run struct {
 // event is what reaches the owner goroutine; exactly one field group is set.
 type event struct {
 	attempt  *attempt    // a handler returned
+	slots    *attempt    // there are slots for it, or it has left the line for them
 	appended *pb.Record  // a record committed, or did not
 	seq      runlog.Seq  // with appended
 	ofTx     *attempt    // with appended, if the record was to commit in its transaction
@@ -54,7 +55,7 @@ type event struct {
 	placed   *place      // a fleet-wide limit lets a node start
 	poke     *int64      // the inbox may have changed
 	linger   bool        // the run has been idle for a while
-	err      error       // with appended, inbox, childOf, tasks, moved
+	err      error       // with slots, appended, inbox, childOf, tasks, moved
 }
 
 // Open returns the claimed run, for [Run.Drive] to execute.
@@ -68,7 +69,7 @@ func (x *Executor) Open(claimed ownership.Claimed) *Run {
 		meter:   x.Usage.Open(claimed.RunID, claimed.Epoch),
 		mail:    newMailbox[event](),
 		waiting: newWaiting(),
-		flight:  flight{marks: make(map[*graph.Node]*mark)},
+		flight:  newFlight(),
 		outside: outside{limits: claimed.Limits, taken: make(map[int64]bool)},
 	}
 }
@@ -92,6 +93,9 @@ func (r *Run) Drive(claimCtx, workCtx context.Context) {
 	for _, e := range r.mail.close() {
 		if e.attempt != nil {
 			rollback(e.attempt.tx)
+		}
+		if e.slots != nil {
+			r.giveBack(e.slots, e.err)
 		}
 	}
 }
@@ -154,6 +158,8 @@ func (r *Run) handle(e event) {
 	case e.attempt != nil:
 		r.flight.attempts--
 		r.finishAttempt(e.attempt)
+	case e.slots != nil:
+		r.slotsCame(e.slots, e.err)
 	case e.appended != nil:
 		r.flight.back(e.appended)
 		var failed *runlog.TxError
@@ -224,17 +230,10 @@ func (r *Run) committed(seq runlog.Seq, rec *pb.Record, err error) {
 		r.lose(err)
 		return
 	}
-	failing := r.g.Failure() != nil
 	ready, err := r.g.Apply(int64(seq), rec)
 	if err != nil {
 		r.lose(err)
 		return
-	}
-	switch now := r.g.Failure() != nil; {
-	case now && !failing:
-		r.stopLaunch()
-	case failing && !now && !r.stop.draining: // a node in flight attached a successor that handles the failure
-		r.letStart()
 	}
 	r.meter.Set(r.g.Usage())
 	if started := rec.GetStarted(); started != nil {

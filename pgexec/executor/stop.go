@@ -106,10 +106,7 @@ func (r *Run) abandoned() ending {
 	}
 }
 
-func (r *Run) drain() {
-	r.stop.draining = true
-	r.stopLaunch()
-}
+func (r *Run) drain() { r.stop.draining = true }
 
 // lose stops everything: the log did not take a record, so memory is not to be trusted.
 func (r *Run) lose(err error) {
@@ -130,7 +127,6 @@ func (r *Run) lose(err error) {
 func (r *Run) refused(err error) {
 	r.log.Error("the run cannot go on; it is paused", "error", err)
 	r.stop.stuck = "the run cannot go on: " + err.Error()
-	r.stopLaunch()
 }
 
 // cancelRun stops everything; handlers get a moment to return.

@@ -87,7 +87,7 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 	}
 	n.attemptFailed(rec)
 	g.consume(rec.GetSignalId())
-	g.usage.add(rec.GetUsage())
+	g.usage.Add(rec.GetUsage())
 	if rec.GetError().GetCode() != CodeOutcomeUnknown { // a death alone is no progress
 		g.progressed()
 	}

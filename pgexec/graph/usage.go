@@ -17,14 +17,29 @@ type Usage struct {
 	Unpriced int64
 }
 
-func (u *Usage) add(spent *pb.Usage) {
-	u.InputTokens = addSaturated(u.InputTokens, spent.GetInputTokens())
-	u.OutputTokens = addSaturated(u.OutputTokens, spent.GetOutputTokens())
-	u.CostNanoUSD = addSaturated(u.CostNanoUSD, spent.GetCostNanoUsd())
-	u.Unpriced = addSaturated(u.Unpriced, spent.GetUnpriced())
+// Add counts what is spent besides.
+func (u *Usage) Add(spent *pb.Usage) {
+	*u = u.Plus(Usage{
+		InputTokens:  spent.GetInputTokens(),
+		OutputTokens: spent.GetOutputTokens(),
+		CostNanoUSD:  spent.GetCostNanoUsd(),
+		Unpriced:     spent.GetUnpriced(),
+	})
 }
 
-func (u *Usage) takeBack(spent *pb.Usage) {
+// Plus returns the sum.
+func (u *Usage) Plus(v Usage) Usage {
+	return Usage{
+		Nodes:        addSaturated(u.Nodes, v.Nodes),
+		InputTokens:  addSaturated(u.InputTokens, v.InputTokens),
+		OutputTokens: addSaturated(u.OutputTokens, v.OutputTokens),
+		CostNanoUSD:  addSaturated(u.CostNanoUSD, v.CostNanoUSD),
+		Unpriced:     addSaturated(u.Unpriced, v.Unpriced),
+	}
+}
+
+// TakeBack undoes [Usage.Add].
+func (u *Usage) TakeBack(spent *pb.Usage) {
 	u.InputTokens = max(u.InputTokens-spent.GetInputTokens(), 0)
 	u.OutputTokens = max(u.OutputTokens-spent.GetOutputTokens(), 0)
 	u.CostNanoUSD = max(u.CostNanoUSD-spent.GetCostNanoUsd(), 0)
@@ -54,12 +69,12 @@ func (s *spending) Usage() Usage { return s.usage }
 // spend counts what the record that ended n says it spent.
 func (s *spending) spend(n *Node, rec *pb.Node) {
 	if before := s.ofChildren[n]; before != nil {
-		s.usage.takeBack(before)
+		s.usage.TakeBack(before)
 		delete(s.ofChildren, n)
 	}
 	if rec.GetChildRunId() != "" && n.Status().Failed() {
 		s.ofChildren[n] = rec.GetUsage()
 	}
 	s.usage.Nodes++
-	s.usage.add(rec.GetUsage())
+	s.usage.Add(rec.GetUsage())
 }
