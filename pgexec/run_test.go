@@ -50,28 +50,6 @@ func TestRun_FanOutJoinAndResult(t *testing.T) {
 	b.checkLog(id)
 }
 
-// G5: when a successor starts, the record that spawned it is committed.
-func TestRun_SuccessorsStartAfterTheCommit(t *testing.T) {
-	b := setup(t)
-	kinds := pgexec.NewKinds()
-	pgexec.AddKind(kinds, "link", func(ctx context.Context, n *pgexec.Node, left int) (int, error) {
-		for _, p := range n.Parents() {
-			var there bool
-			err := b.pool.QueryRow(ctx, `select exists (select from pgexec.nodes where run_id = $1 and node_id = $2)`,
-				n.RunID(), string(p.ID())).Scan(&there)
-			if err != nil || !there {
-				return 0, pgexec.Permanent(fmt.Errorf("record of parent %s is not committed: %w", p.ID(), err))
-			}
-		}
-		if left > 0 {
-			n.Spawn("link", left-1, nil)
-		}
-		return left, nil
-	}, nil)
-	b.replica(kinds)
-	b.succeed(b.start("link", 50))
-}
-
 func TestRun_RetriesUntilItSucceeds(t *testing.T) {
 	b := setup(t)
 	kinds := pgexec.NewKinds()
