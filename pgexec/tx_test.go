@@ -22,8 +22,7 @@ func TestTx_EffectsExactlyOnceThroughKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attempts atomic.Int64
-	kinds := pgexec.NewKinds()
-	pgexec.AddKind(kinds, "effect", func(ctx context.Context, n *pgexec.Node, left int) (int, error) {
+	effect := func(ctx context.Context, n *pgexec.Node, left int, host string) (int, error) {
 		tx, err := n.Tx(ctx)
 		if err != nil {
 			return 0, err
@@ -31,23 +30,28 @@ func TestTx_EffectsExactlyOnceThroughKills(t *testing.T) {
 		if _, err := tx.Exec(ctx, `insert into effects values ($1, $2)`, n.RunID(), string(n.ID())); err != nil {
 			return 0, err
 		}
-		if attempts.Add(1)%7 == 0 {
-			victim := "a"
-			if attempts.Load()%2 == 0 {
-				victim = "b"
-			}
-			if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, victim); err != nil {
+		if n := attempts.Add(1); n%7 == 0 {
+			if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, host); err != nil {
 				t.Error(err)
+			}
+			if n%2 == 0 { // this attempt is cut off for certain; the others race the loss
+				<-ctx.Done()
+				return 0, ctx.Err()
 			}
 		}
 		if left > 1 {
 			n.Spawn("effect", left-1, nil)
 		}
 		return left, nil
-	}, nil)
+	}
 	many := func(c *pgexec.Config) { c.PoisonAfter = 1000 }
-	b.replica(kinds, named("a"), many)
-	b.replica(kinds, named("b"), many)
+	for _, host := range []string{"a", "b"} {
+		kinds := pgexec.NewKinds()
+		pgexec.AddKind(kinds, "effect", func(ctx context.Context, n *pgexec.Node, left int) (int, error) {
+			return effect(ctx, n, left, host)
+		}, nil)
+		b.replica(kinds, named(host), many)
+	}
 	var ids []pgexec.RunID
 	for range 8 {
 		ids = append(ids, b.start("effect", 15))
@@ -63,6 +67,9 @@ func TestTx_EffectsExactlyOnceThroughKills(t *testing.T) {
 		t.Errorf("%d different effects, want %d", n, 8*15)
 	}
 	t.Logf("%d attempts for %d nodes", attempts.Load(), 8*15)
+	if attempts.Load() == 8*15 {
+		t.Error("no attempt was cut off: the test shows nothing")
+	}
 }
 
 // An attempt that fails, panics, cannot be recorded or cannot commit leaves no effect.

@@ -11,7 +11,7 @@ command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing="$missi
 
 echo installing $missing 'with apt-get, which some tests need' >&2
 . "$(dirname "$0")/quietly.sh"
-(quietly apt-get update) || exit 0
+(quietly apt-get -o Acquire::Retries=3 update) || exit 0
 
 # The program is wanted, not the service that its package would start.
 policy=/usr/sbin/policy-rc.d
@@ -20,7 +20,7 @@ if [ ! -e "$policy" ]; then
 	printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
 fi
 for package in $missing; do
-	(quietly apt-get install -y --no-install-recommends "$package") || continue
+	(quietly apt-get -o Acquire::Retries=3 install -y --no-install-recommends "$package") || continue
 	[ "$package" != pgbouncer ] || update-rc.d pgbouncer disable >/dev/null 2>&1
 done
 exit 0
