@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec"
 )
 
@@ -290,5 +291,49 @@ func TestRun_RetryPolicyOfANode(t *testing.T) {
 	b.replica(kinds)
 	if run := b.wait(b.start("root", nil)); !strings.Contains(run.Error, "attempt 4") {
 		t.Errorf("error %q", run.Error)
+	}
+}
+
+// A run is sent far more than it waits for: it reads a bounded part at a time, and each wait ends with what was sent for it,
+// also when nobody has marked what is consumed already.
+func TestSignal_FoundAmongManyThatNobodyWaitsFor(t *testing.T) {
+	const noise, gos = 2500, 1200 // both more than one look returns
+	flood := func(b *bundle, id pgexec.RunID) {
+		b.t.Helper()
+		b.exec(`insert into pgexec.signals (run_id, name, payload) select $1, 'noise', to_jsonb(repeat('x', 60000)) from generate_series(1, $2)`, id, noise)
+		b.exec(`insert into pgexec.signals (run_id, name, payload) select $1, 'go', to_jsonb(i) from generate_series(1, $2) i`, id, gos)
+	}
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, _ any) (int, error) {
+		var all []pgexec.NodeRef
+		for i := range gos {
+			all = append(all, n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go"}, &pgexec.SpawnOpts{ID: pgexec.NodeID(fmt.Sprint("w", i))}))
+		}
+		n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "go"}, &pgexec.SpawnOpts{ID: "last", After: all})
+		return 0, nil
+	}, nil)
+	for name, before := range map[string]bool{"sent before it starts": true, "sent when it is parked": false} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			id := b.start("root", nil)
+			if before {
+				flood(b, id)
+			}
+			b.replica(kinds, briefly)
+			if !before {
+				b.eventually(isParked, id)
+				flood(b, id)
+			}
+			b.eventually(`select status = 'parked' and nodes_done = $2 from pgexec.runs where run_id = $1`, id, gos+1)
+			b.exec(`update pgexec.signals set consumed_at = null where run_id = $1`, id)
+			b.exec(`select pgexec.signal($1, 'go', '0')`, id)
+			if run := b.succeed(id); string(run.Result) != "0" {
+				t.Errorf("the last wait ended with %s", run.Result)
+			}
+			b.checkLog(id)
+			if got := pgtest.Value[int](t, b.pool, `select count(distinct output) from pgexec.nodes where run_id = $1 and kind = 'signal'`, id); got != gos+1 {
+				t.Errorf("%d signals ended a wait each, want %d", got, gos+1)
+			}
+		})
 	}
 }

@@ -6,6 +6,8 @@ import _ "embed"
 var (
 	//go:embed life_inbox.sql
 	LifeInbox string
+	//go:embed life_signals.sql
+	LifeSignals string
 	//go:embed life_input.sql
 	LifeInput string
 	//go:embed life_signal_payload.sql

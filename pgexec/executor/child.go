@@ -140,12 +140,14 @@ func (r *Run) retryChild(w *wait) {
 
 // matchChildren ends the waits whose child runs have ended.
 func (r *Run) matchChildren() {
+	used := 0
 	for _, c := range r.outside.inbox.Children {
 		n := r.g.Node(graph.NodeID(c.NodeID))
 		w := r.waiting.waits[n]
 		if w == nil || w.ending || n.Kind != KindRun || c.RunID != w.child {
 			continue
 		}
+		used++
 		end := &pb.Node{
 			ChildRunId: c.RunID.String(),
 			Usage:      &pb.Usage{InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostNanoUsd: c.CostNanoUSD, Unpriced: c.Unpriced},
@@ -156,5 +158,8 @@ func (r *Run) matchChildren() {
 			continue
 		}
 		r.failWaitAs(w, end, &Failure{Err: fmt.Errorf("child run %s %s: %s", c.RunID, c.Status, c.Error), Code: "child_" + c.Status})
+	}
+	if used > 0 && r.outside.inbox.MoreChildren {
+		r.look()
 	}
 }

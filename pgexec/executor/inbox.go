@@ -22,7 +22,7 @@ type outside struct {
 
 	looking bool
 	again   bool // to look once more when the look that was begun comes back
-	unseen  bool // a look that was begun has not succeeded yet
+	unseen  bool // a look that was begun has not succeeded yet, or has not seen all it should
 }
 
 // beginLook reports whether a look may begin now; there is one at a time.
@@ -71,9 +71,12 @@ func (r *Run) look() {
 		return
 	}
 	consumed, recorded := r.outside.toMark()
-	children, tasks := r.waiting.childNodes(), r.waiting.onTasks()
+	children, signals, tasks := r.waiting.childNodes(), r.waiting.onSignals(), r.waiting.onTasks()
 	r.inBackground(func(ctx context.Context) event {
 		in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, consumed, children)
+		if err == nil && in.MoreSignals && len(signals) > 0 {
+			in.Signals, err = wake.FindSignals(ctx, r.x.Pool, r.claimed.RunID, signals)
+		}
 		if err == nil && (tasks || len(recorded) > 0) {
 			in.Tasks, err = wake.ReadTaskEnds(ctx, r.x.Pool, r.claimed.RunID, recorded)
 		}
@@ -114,6 +117,7 @@ func (r *Run) received(in *wake.Inbox, err error) {
 
 func (r *Run) takeIn(in *wake.Inbox) {
 	r.outside.takeIn(in)
+	r.passOver()
 	switch in.Wanted {
 	case "cancel":
 		r.cancelRun(in.WantedReason)
@@ -129,4 +133,19 @@ func (r *Run) takeIn(in *wake.Inbox) {
 	r.matchAll()
 	r.matchChildren()
 	r.matchTasks()
+}
+
+// passOver has signals marked that the log has consumed and a former owner, or a look that failed, has not marked: many of them
+// would hide others.
+func (r *Run) passOver() {
+	consumed := len(r.outside.consumed)
+	for _, s := range r.outside.inbox.Signals {
+		if r.g.Consumed(s.ID) {
+			r.outside.consumed = append(r.outside.consumed, s.ID)
+		}
+	}
+	if r.outside.inbox.MoreSignals && len(r.outside.consumed) > consumed {
+		r.outside.unseen = true
+		time.AfterFunc(lookAgain, func() { r.Poke(0) })
+	}
 }

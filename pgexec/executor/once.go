@@ -86,7 +86,7 @@ func (r *Run) doubt(n *graph.Node, kind *Kind, f *Failure) {
 		if w.task != nil {
 			w.sinceUs = w.task.takenUs
 		}
-		r.match(w)
+		r.meet(w)
 	case pb.UnknownOutcome_UNKNOWN_OUTCOME_RUN_AGAIN:
 		r.runAgain(n, 0)
 	default:

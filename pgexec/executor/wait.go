@@ -105,9 +105,11 @@ func (w *wait) takesSignal() bool {
 // addressed to it or to nobody in particular. An approval is always addressed (C38),
 // and so is what settles an unknown outcome, which is sent after the attempt began.
 func (w *wait) takes(s wake.Signal) bool {
-	toNobody := s.NodeID == "" && w.node.Kind != KindApproval && !w.asks
+	toNobody := s.NodeID == "" && !w.addressed()
 	return s.Name == w.signal.Name && (toNobody || s.NodeID == string(w.node.ID)) && s.SentUs >= w.sinceUs
 }
+
+func (w *wait) addressed() bool { return w.node.Kind == KindApproval || w.asks }
 
 // beginWait starts a wait, once its input is known.
 func (r *Run) beginWait(n *graph.Node) {
@@ -139,7 +141,7 @@ func (r *Run) openWait(w *wait, input []byte, err error) {
 	switch {
 	case n.Kind == KindRun:
 		r.startChild(w, input)
-	case w.takesSignal() && r.match(w):
+	case w.takesSignal() && r.meet(w):
 	case w.dueUs != 0:
 		w.timer = r.after(r.until(w.dueUs), n)
 	}
@@ -247,6 +249,15 @@ func (r *Run) matchAll() {
 	}
 }
 
+// meet ends a wait that begins with a signal that is known. There may be others, from before it was waited for, that were not read.
+func (r *Run) meet(w *wait) bool {
+	if r.outside.inbox.MoreSignals {
+		r.look()
+		return false
+	}
+	return r.match(w)
+}
+
 // match ends a wait with the first signal that it takes. A signal's consumption
 // and the end of the node are one record.
 func (r *Run) match(w *wait) bool {
@@ -348,6 +359,9 @@ func (r *Run) forget(n *graph.Node, signalID int64) {
 	}
 	if signalID != 0 {
 		r.outside.consumed = append(r.outside.consumed, signalID)
+		if r.outside.inbox.MoreSignals {
+			r.look()
+		}
 	}
 }
 

@@ -92,6 +92,17 @@ func (w *waiting) childNodes() []string {
 	return out
 }
 
+// onSignals lists what ends the waits for signals.
+func (w *waiting) onSignals() []wake.SignalWait {
+	var out []wake.SignalWait
+	for n, one := range w.waits {
+		if one.takesSignal() && !one.ending {
+			out = append(out, wake.SignalWait{Name: one.signal.Name, NodeID: string(n.ID), Addressed: one.addressed(), SinceUs: one.sinceUs})
+		}
+	}
+	return out
+}
+
 // onTasks: some node waits for a program outside.
 func (w *waiting) onTasks() bool {
 	for _, one := range w.waits {

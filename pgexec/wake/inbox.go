@@ -28,7 +28,7 @@ type Signal struct {
 	Name string
 	// NodeID is the waiting node it is meant for; empty for any wait of that name.
 	NodeID string
-	// Payload is JSON text; nil for one that is not small, which [ReadSignal] reads.
+	// Payload is JSON text; nil for one that is not small, or is one of many, which [ReadSignal] reads.
 	Payload []byte
 	// SentUs is when it was sent, in microseconds since the Unix epoch.
 	SentUs int64
@@ -55,13 +55,24 @@ type Inbox struct {
 	// Wanted is "pause", "cancel" or empty.
 	Wanted, WantedReason string
 	Limits               Limits
-	// Signals in the order in which they were sent. Some may be consumed: the log is the truth.
+	// Signals in the order in which they were sent, the first [MaxSignals]. Some may be consumed: the log is the truth.
 	Signals []Signal
+	// MoreSignals: there may be others, of which [FindSignals] finds those that somebody waits for.
+	MoreSignals bool
 	// Children that have ended, of the nodes that were asked for.
 	Children []ChildEnd
+	// MoreChildren: others may have ended, and would have made this too large.
+	MoreChildren bool
 	// Tasks that have ended, as [ReadTaskEnds] finds them.
 	Tasks []TaskEnd
 }
+
+// What one look returns is bounded, however much others have sent: by the number of signals, and by the bytes of
+// payloads and of results of child runs.
+const (
+	MaxSignals   = 1000
+	maxLookBytes = 1 << 20
+)
 
 // inboxRow is one signal or one child's end, or neither, beside what every row has.
 type inboxRow struct {
@@ -89,7 +100,7 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 	if consumed == nil {
 		consumed = []int64{}
 	}
-	found, err := runlog.QueryPlanned[inboxRow](ctx, pool, sql.PlanByKey, sql.LifeInbox, id, consumed, childNodes)
+	found, err := runlog.QueryPlanned[inboxRow](ctx, pool, sql.PlanByKey, sql.LifeInbox, id, consumed, childNodes, MaxSignals, maxLookBytes)
 	if err != nil {
 		return Inbox{}, fmt.Errorf("read inbox: %w", err)
 	}
@@ -98,9 +109,11 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 	}
 	first := found[0]
 	in := Inbox{Seen: first.Seen, Wanted: first.Wanted, WantedReason: first.WantedReason, Limits: first.Limits}
+	ends := 0
 	for _, r := range found {
 		switch {
 		case r.Child != nil:
+			ends += len(r.Record) + len(r.Error)
 			end, err := r.childEnd()
 			if err != nil {
 				return Inbox{}, err
@@ -110,7 +123,32 @@ func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consume
 			in.Signals = append(in.Signals, Signal{ID: *r.SignalID, Name: r.What, NodeID: r.NodeID, Payload: r.Payload, SentUs: r.SentUs})
 		}
 	}
+	in.MoreSignals, in.MoreChildren = len(in.Signals) >= MaxSignals, ends >= maxLookBytes
 	return in, nil
+}
+
+// SignalWait is what a wait for a signal takes.
+type SignalWait struct {
+	Name   string
+	NodeID string
+	// Addressed: nothing but what is addressed to the node.
+	Addressed bool
+	// SinceUs is the earliest time of sending, in microseconds since the Unix epoch.
+	SinceUs int64
+}
+
+// FindSignals reads the signals that end one of the waits, in the order in which they were sent, the first [MaxSignals]. It waits for no lock.
+func FindSignals(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, waits []SignalWait) ([]Signal, error) {
+	n := len(waits)
+	names, nodes, addressed, since := make([]string, n), make([]string, n), make([]bool, n), make([]int64, n)
+	for i, w := range waits {
+		names[i], nodes[i], addressed[i], since[i] = w.Name, w.NodeID, w.Addressed, w.SinceUs
+	}
+	found, err := runlog.QueryPlanned[Signal](ctx, pool, sql.PlanByKey, sql.LifeSignals, id, names, nodes, addressed, since, MaxSignals, maxLookBytes)
+	if err != nil {
+		return nil, fmt.Errorf("find signals: %w", err)
+	}
+	return found, nil
 }
 
 func (r inboxRow) childEnd() (ChildEnd, error) {

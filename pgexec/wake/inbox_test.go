@@ -2,6 +2,8 @@ package wake
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,5 +141,82 @@ func TestReadInbox_Children(t *testing.T) {
 	b.exec(`update pgexec.run_log set record = '\xff'`)
 	if _, err := ReadInbox(t.Context(), b.pool, parent, nil, []string{"good"}); err == nil || !strings.Contains(err.Error(), good.String()) {
 		t.Errorf("with a damaged record: %v", err)
+	}
+}
+
+// However much others have sent, one look returns a bounded part of it, and what somebody waits for is found all the same.
+func TestReadInbox_IsBounded(t *testing.T) {
+	b := setup(t)
+	id := b.insert()
+	b.exec(`insert into pgexec.signals (run_id, name, payload) select $1, 'noise', to_jsonb(repeat('x', 60000)) from generate_series(1, $2)`, id, MaxSignals)
+	b.exec(`select pgexec.signal($1, 'go', '1', 'other'), pgexec.signal($1, 'go', '2'), pgexec.signal($1, 'go', '3', 'it'), pgexec.signal($1, 'approval', '4'), pgexec.signal($1, 'approval', '5', 'ask')`, id)
+	in := b.read(id, nil)
+	size := 0
+	for i, s := range in.Signals {
+		if size += len(s.Payload); s.Payload == nil && i == 0 {
+			t.Error("the first payload is not read")
+		}
+	}
+	if len(in.Signals) != MaxSignals || !in.MoreSignals || size > maxLookBytes {
+		t.Errorf("%d signals with %d bytes, more: %v", len(in.Signals), size, in.MoreSignals)
+	}
+	find := func(waits ...SignalWait) string {
+		t.Helper()
+		found, err := FindSignals(t.Context(), b.pool, id, waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range found {
+			if s.SentUs == 0 {
+				t.Errorf("%+v has no time", s)
+			}
+			got = append(got, s.Name+" "+string(s.Payload))
+		}
+		return strings.Join(got, ", ")
+	}
+	since := get[int64](b, `select (extract(epoch from max(created_at)) * 1000000)::bigint from pgexec.signals where run_id = $1`, id)
+	for want, waits := range map[string][]SignalWait{
+		`go 2, go 3`:             {{Name: "go", NodeID: "it"}},
+		`go 3`:                   {{Name: "go", NodeID: "it", Addressed: true}},
+		`go 2`:                   {{Name: "go", NodeID: "third", SinceUs: since}},
+		``:                       {{Name: "go", NodeID: "it", SinceUs: since + 1}},
+		`go 2, go 3, approval 5`: {{Name: "approval", NodeID: "ask", Addressed: true}, {Name: "go", NodeID: "it"}, {Name: "go", NodeID: "third"}},
+	} {
+		if got := find(waits...); got != want {
+			t.Errorf("%+v find %q, want %q", waits, got, want)
+		}
+	}
+	in.Signals, _ = FindSignals(t.Context(), b.pool, id, []SignalWait{{Name: "noise"}})
+	if len(in.Signals) != MaxSignals || in.Signals[0].Payload == nil || in.Signals[MaxSignals-1].Payload != nil {
+		t.Errorf("%d signals, or all payloads at once", len(in.Signals))
+	}
+}
+
+// The results of many large child runs come with several looks.
+func TestReadInbox_ChildrenAreBounded(t *testing.T) {
+	b := setup(t)
+	parent := b.ownMany(1)[0]
+	b.own(parent)
+	var waiting []string
+	for i := range 5 {
+		p := child(parent, fmt.Sprint("n", i))
+		waiting = append(waiting, p.ParentNodeID)
+		b.startChild(p)
+		b.exec(`insert into pgexec.run_log values ($1, 5, $2)`, p.ChildID,
+			encode(t, &pb.Record{Body: &pb.Record_Node{Node: &pb.Node{Id: "root", Output: &pb.Payload{Value: &pb.Payload_Json{Json: make([]byte, 700_000)}}}}}))
+		b.exec(`update pgexec.runs set status = 'succeeded', result_seq = 5, wake_job = null where run_id = $1`, p.ChildID)
+	}
+	for _, want := range []int{2, 2, 1} {
+		in := b.read(parent, nil, waiting...)
+		if len(in.Children) != want || in.MoreChildren != (want == 2) {
+			t.Fatalf("%d ended, more: %v; want %d", len(in.Children), in.MoreChildren, want)
+		}
+		for _, c := range in.Children {
+			waiting = slices.DeleteFunc(waiting, func(n string) bool { return n == c.NodeID })
+		}
+	}
+	if len(waiting) != 0 {
+		t.Errorf("%v were never read", waiting)
 	}
 }
