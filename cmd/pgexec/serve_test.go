@@ -48,16 +48,17 @@ type gate struct {
 	*httptest.Server
 	called chan string // the Idempotency-Key of each call
 	open   chan struct{}
+	body   string
 }
 
 func newGate(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{called: make(chan string, 10), open: make(chan struct{})}
+	g := &gate{called: make(chan string, 10), open: make(chan struct{}), body: "done"}
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.called <- r.Header.Get("Idempotency-Key")
 		select {
 		case <-g.open:
-			fmt.Fprint(w, "done")
+			fmt.Fprint(w, g.body)
 		case <-r.Context().Done():
 		}
 	}))
@@ -193,6 +194,80 @@ func TestServe_DrainRecordsWhatIsInFlight(t *testing.T) {
 	}
 	if calls := len(g.called); calls != 0 {
 		t.Errorf("the recorded node ran %d more times", calls)
+	}
+}
+
+// C20, of what needs the pool until the last moment: the effect of a node that is in the transaction of its record, the blob
+// of another one, and the release of their runs, which are not left to the end of the session.
+func TestServe_DrainRecordsWhatNeedsThePool_C20(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	g := newGate(t)
+	g.body = strings.Repeat("x", 100_000)
+	if _, err := pool.Exec(t.Context(), `
+		create table public.effects (n int);
+		create table public.released (run_id uuid, by text default current_setting('application_name'));
+		create function public.note_release() returns trigger language plpgsql as
+			$$ begin insert into public.released (run_id) values (new.run_id); return null; end $$;
+		create trigger note_release after update on pgexec.runs
+			for each row when (old.owner is not null and new.owner is null) execute function public.note_release()`); err != nil {
+		t.Fatal(err)
+	}
+	held, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(t.Context()) //nolint:errcheck // it has ended, if all is well
+	if _, err := held.Exec(t.Context(), "lock table public.effects in share mode"); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"PGEXEC_DATABASE_URL=" + pgtest.URL(t), "PGEXEC_HTTP_ALLOW=127.0.0.1"}, "serve", "--http", "off")
+	p.line("replica is ready")
+	for id, node := range map[string]string{
+		"effect": `"kind": "sql", "input": {"sql": "insert into public.effects values (1)", "write": true}`,
+		"slow":   `"kind": "http", "input": {"url": "` + g.URL + `"}`,
+	} {
+		graph := fmt.Sprintf(`{"nodes": [{"id": %[1]q, %[2]s}, {"id": "last", "kind": "sql", "after": [%[1]q], "input": {"sql": "select 1"}}]}`, id, node)
+		if _, err := pool.Exec(t.Context(), "insert into pgexec.runs (kind, input) values ('graph', $1)", graph); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-g.called:
+	case <-time.After(patience):
+		t.Fatal("the node did not start")
+	}
+	ask := func(query string) string {
+		t.Helper()
+		var text string
+		if err := pool.QueryRow(t.Context(), query).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	within(t, "the statement waits", func() bool {
+		return ask("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query ~ '^insert into public.effects'") == "1"
+	})
+
+	p.signal(syscall.SIGTERM)
+	p.line("msg=draining")
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(g.open)
+	if code := p.exit(patience); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	for query, want := range map[string]string{
+		"select string_agg(n.node_id || ' ' || n.status, ', ' order by n.node_id) from pgexec.nodes n where n.node_id <> 'root'": "effect succeeded, slow succeeded",
+		"select count(*) from public.effects":              "1",
+		"select string_agg(status, ', ') from pgexec.runs": "queued, queued",
+		"select count(distinct run_id) || ' ' || string_agg(distinct split_part(by, ' ', 2), ', ') from public.released": "2 pool",
+		"select count(*) from pgexec.blobs where stored and size > 100000":                                               "1",
+	} {
+		if got := ask(query); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
 	}
 }
 
