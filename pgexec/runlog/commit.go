@@ -22,13 +22,11 @@ func BeginTx(ctx context.Context, db beginner) (pgx.Tx, error) {
 }
 
 // commitApart commits on the transaction's own connection, in a goroutine of its own: what a handler
-// did may take long to commit, and the appends of other runs do not wait for it.
+// did may take long to commit, and the appends of other runs do not wait for it. A look
+// that this takes is on the flusher's connection, between its flushes: however many commits a failover
+// leaves unanswered, there are no more connections.
 func (f *flusher) commitApart(ctx context.Context, flights []*flight) {
-	f.apart.Go(func() {
-		c := flusher{cfg: f.cfg, queue: f.queue, teller: f.teller}
-		defer c.disconnect()
-		c.commit(ctx, flights)
-	})
+	f.apart.Go(func() { f.commit(ctx, flights) })
 }
 
 // commit ends the one transaction of a flight: with the run's next record in it,

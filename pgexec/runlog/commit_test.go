@@ -3,6 +3,8 @@ package runlog_test
 import (
 	"context"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -176,4 +178,36 @@ func TestAppendTx_SlowCommitsHoldUpNobody(t *testing.T) {
 		a.wantSeqs(runlog.Seq(2 + i%2))
 	}
 	b.wantEffects(3)
+}
+
+// G8: after a failover has left many commits unanswered, whose they are is found out on the flushers' connections.
+func TestAppendTx_UnansweredCommitsTakeNoConnections_G8(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	const flushers, n = 2, 12
+	var dials atomic.Int64
+	w := b.writer(func(cfg *runlog.WriterConfig) {
+		cfg.Flushers = flushers
+		cfg.Conn = b.pool.Config().ConnConfig
+		dial := cfg.Conn.DialFunc
+		cfg.Conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return dial(ctx, network, addr)
+		}
+	})
+	var all []*appending
+	for i := range n {
+		all = append(all, b.appendTx(b.open(w, b.newRun(), 1), &cutTx{b.effect(b.pool), i%2 == 0}, node(t, "tx", 1)))
+	}
+	for i, a := range all {
+		if i%2 == 0 {
+			a.wantSeqs(2)
+		} else {
+			a.wantError(isTxError)
+		}
+	}
+	b.wantEffects(n / 2)
+	if made := dials.Load(); made > flushers {
+		t.Errorf("%d connections were made for %d flushers", made, flushers)
+	}
 }

@@ -48,6 +48,8 @@ func flusherConfig(base *pgx.ConnConfig, id ReplicaID) *pgx.ConnConfig {
 // withConn calls fn with the flusher's connection and the time of one attempt, and marks errors after which the
 // connection is gone.
 func (f *flusher) withConn(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
+	f.line.Lock()
+	defer f.line.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.FlushTimeout)
 	defer cancel()
 	if err := f.connect(ctx); err != nil {

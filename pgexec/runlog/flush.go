@@ -17,7 +17,8 @@ type flusher struct {
 	cfg    WriterConfig
 	queue  *queue
 	teller *teller
-	conn   *pgx.Conn // nil until it is needed, and when it was lost
+	line   sync.Mutex // held by who uses conn
+	conn   *pgx.Conn  // nil until it is needed, and when it was lost
 	used   time.Time
 	args   arguments
 	// apart are the commits that nobody else waits for.
