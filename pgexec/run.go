@@ -1,6 +1,7 @@
 package pgexec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,7 +209,8 @@ func orZero[T any](p *T) (v T) {
 
 // Wait returns the run when it has ended, whatever its status; see [Run.Err]
 // and [Run.Output]. It learns of the end by notification, and by polling where
-// notifications do not arrive. A paused run is waited for.
+// notifications do not arrive. A paused run is waited for. Once it has found the
+// run it outlasts failures of the database, until ctx is done.
 func (c *Client) Wait(ctx context.Context, id RunID) (*Run, error) {
 	l, err := c.listen()
 	if err != nil {
@@ -216,23 +218,27 @@ func (c *Client) Wait(ctx context.Context, id RunID) (*Run, error) {
 	}
 	tick, cancel := l.Subscribe(id)
 	defer cancel()
+	var known RunStatus
 	for {
 		status, err := c.status(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if status.Final() {
-			run, err := c.ended(ctx, id)
-			if err != nil || run.Status.Final() { // else somebody has it retried meanwhile
-				return run, err
+		if err == nil && status.Final() {
+			var run *Run
+			var result []byte
+			run, result, err = c.ended(ctx, id)
+			if err == nil && run.Status.Final() { // else somebody has it retried meanwhile
+				return run, c.exactResult(ctx, run, result)
 			}
 		}
+		if err != nil && (known == "" || errors.Is(err, ErrRunNotFound) || !feed.Transient(err)) {
+			return nil, err
+		}
+		known = cmp.Or(status, known)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for run %s (%s): %w", id, status, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for run %s (%s): %w", id, known, context.Cause(ctx))
 		case _, ok := <-tick:
 			if !ok {
-				return nil, fmt.Errorf("wait for run %s (%s): the client was closed", id, status)
+				return nil, fmt.Errorf("wait for run %s (%s): the client was closed", id, known)
 			}
 		}
 	}
@@ -250,26 +256,24 @@ func (c *Client) status(ctx context.Context, id RunID) (status RunStatus, err er
 	return status, nil
 }
 
-// ended reads a run that has ended, with its result byte for byte.
-func (c *Client) ended(ctx context.Context, id RunID) (*Run, error) {
-	run, err := c.Get(ctx, id)
-	if err != nil {
-		return nil, err
+// ended reads a run that has ended, with the record that has its result, nil if there is none.
+func (c *Client) ended(ctx context.Context, id RunID) (run *Run, result []byte, err error) {
+	if run, err = c.Get(ctx, id); err != nil || run.resultSeq == 0 {
+		return run, nil, err
 	}
-	return run, c.exactResult(ctx, run)
+	err = c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&result)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read result of run %s: %w", run.ID, err)
+	}
+	return run, result, nil
 }
 
-// exactResult replaces what jsonb made of the result by the bytes in the log.
-func (c *Client) exactResult(ctx context.Context, run *Run) error {
-	if run.resultSeq == 0 {
+// exactResult replaces what jsonb made of the result by the bytes in its record.
+func (c *Client) exactResult(ctx context.Context, run *Run, record []byte) error {
+	if record == nil {
 		return nil
 	}
-	var raw []byte
-	err := c.pool.QueryRow(ctx, sql.ClientRecord, run.ID, run.resultSeq).Scan(&raw)
-	if err != nil {
-		return fmt.Errorf("read result of run %s: %w", run.ID, err)
-	}
-	rec, err := runlog.Decode(raw)
+	rec, err := runlog.Decode(record)
 	if err != nil {
 		return fmt.Errorf("decode result of run %s: %w", run.ID, err)
 	}

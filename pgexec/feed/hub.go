@@ -12,8 +12,9 @@ const (
 	// keepEntries and keepBytes bound the recent records kept of a watched run.
 	// A watcher that is further behind reads for itself.
 	keepEntries, keepBytes = 512, 1 << 20
-	// runsPerRead and entriesPerRead bound one read.
-	runsPerRead, entriesPerRead = 200, 250
+	// runsPerRead, entriesPerRead for each run, and readBytes for all of them together bound one read; of each run there is
+	// one record, whatever its size.
+	runsPerRead, entriesPerRead, readBytes = 200, 250, 16 << 20
 )
 
 // watched is a run that somebody in this process watches. All fields but id

@@ -20,7 +20,10 @@ const readTimeout = 30 * time.Second
 type batch struct {
 	after   runlog.Seq
 	entries []Entry
-	err     error
+	bytes   int
+	// full: the read may have ended before the log does.
+	full bool
+	err  error
 }
 
 // check decodes what was read, as far as it is the run's log without a gap.
@@ -59,7 +62,8 @@ func (l *Listener) read(ctx context.Context, batches map[runlog.RunID]*batch) er
 		ids = append(ids, id.String())
 		after = append(after, int64(b.after))
 	}
-	rows, err := l.pool.Query(ctx, sql.FeedRead, ids, after, entriesPerRead)
+	most := max(readBytes/max(len(ids), 1), 1)
+	rows, err := l.pool.Query(ctx, sql.FeedRead, ids, after, entriesPerRead, most)
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
@@ -71,6 +75,7 @@ func (l *Listener) read(ctx context.Context, batches map[runlog.RunID]*batch) er
 	_, err = pgx.ForEachRow(rows, []any{&id, &seq, &raw}, func() error {
 		b := batches[id]
 		b.entries = append(b.entries, Entry{Seq: runlog.Seq(seq), Raw: raw})
+		b.bytes += len(raw)
 		return nil
 	})
 	if err != nil {
@@ -78,21 +83,23 @@ func (l *Listener) read(ctx context.Context, batches map[runlog.RunID]*batch) er
 	}
 	// Only now, with the connection given back.
 	for id, b := range batches {
+		b.full = len(b.entries) >= entriesPerRead || b.bytes >= most
 		b.check(id)
 	}
 	return nil
 }
 
-func (l *Listener) readOne(ctx context.Context, id runlog.RunID, after runlog.Seq) ([]Entry, error) {
+// readOne reads the next records of a run; full says that there may be more.
+func (l *Listener) readOne(ctx context.Context, id runlog.RunID, after runlog.Seq) (entries []Entry, full bool, err error) {
 	b := &batch{after: after}
 	if err := l.read(ctx, map[runlog.RunID]*batch{id: b}); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if len(b.entries) == 0 && b.err != nil {
-		return nil, b.err
+		return nil, false, b.err
 	}
 	// What precedes a fault is good; the next read begins with the fault.
-	return b.entries, nil
+	return b.entries, b.full, nil
 }
 
 // readForAll reads the logs of live runs that have grown, many in one
@@ -189,7 +196,7 @@ func (h *hub) deliver(runs []*watched, batches map[runlog.RunID]*batch) {
 		w.append(b.entries)
 		w.err = b.err
 		w.broadcast()
-		if len(b.entries) == entriesPerRead && b.err == nil {
+		if b.full && b.err == nil {
 			h.markDirty(w)
 		}
 	}

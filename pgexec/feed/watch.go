@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -96,16 +97,16 @@ func (h *hub) recentAfter(w *watched, after runlog.Seq) (entries []Entry, wait <
 // what follows to the shared reader.
 func (l *Listener) readSelf(ctx context.Context, w *watched, after runlog.Seq) ([]Entry, error) {
 	for failures := 1; ; failures++ {
-		entries, err := l.readOne(ctx, w.id, after)
+		entries, full, err := l.readOne(ctx, w.id, after)
 		switch {
 		case err == nil:
-			if len(entries) < entriesPerRead {
+			if !full {
 				l.hub.goLive(w, after, entries)
 			}
 			return entries, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case !transient(err):
+		case !Transient(err):
 			return nil, err
 		}
 		wait, cancel := context.WithTimeout(ctx, backoff(failures))
@@ -139,11 +140,11 @@ func (h *hub) goLive(w *watched, after runlog.Seq, entries []Entry) {
 	}
 }
 
-// transient says whether an error of the database may go away by itself.
-func transient(err error) bool {
+// Transient says whether an error of a read may go away by itself.
+func Transient(err error) bool {
 	var gap *runlog.GapError
 	var decode *runlog.DecodeError
-	if errors.As(err, &gap) || errors.As(err, &decode) {
+	if errors.As(err, &gap) || errors.As(err, &decode) || errors.Is(err, puddle.ErrClosedPool) {
 		return false
 	}
 	var pgErr *pgconn.PgError

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -274,6 +275,62 @@ func TestSubscribe_Ticks(t *testing.T) {
 	}
 }
 
+// However large the records are, one read of many runs returns a bounded part, of each run at least one record, and says of which there is more.
+func TestRead_IsBounded(t *testing.T) {
+	b := setup(t)
+	const runs, size = 20, 700_000
+	batches := make(map[runlog.RunID]*batch)
+	record := encode(t, false)
+	var ids []runlog.RunID
+	for range runs {
+		id := b.newRun()
+		ids = append(ids, id)
+		b.exec(`insert into pgexec.run_log select $1, i, case i when 3 then $2::bytea else $3 end from generate_series(1, 3) i`, id, record, largeRecord(t, size))
+		batches[id] = &batch{}
+	}
+	l := b.listener(nil)
+	for _, want := range []struct {
+		entries int
+		full    bool
+	}{{2, true}, {1, false}, {0, false}} {
+		if err := l.read(t.Context(), batches); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			got := batches[id]
+			if len(got.entries) != want.entries || got.full != want.full || got.err != nil {
+				t.Fatalf("after %d: %d records, full %v, error %v; want %+v", got.after, len(got.entries), got.full, got.err, want)
+			}
+			batches[id] = &batch{after: got.after + runlog.Seq(len(got.entries))}
+		}
+	}
+
+	id := b.newRun()
+	const last = 30
+	b.exec(`insert into pgexec.run_log select $1, i, $2 from generate_series(1, $3) i`, id, largeRecord(t, size), last-1)
+	b.finish(id, last, nil)
+	var seen runlog.Seq
+	for e, err := range l.Watch(t.Context(), id, 0) {
+		if seen++; err != nil || e.Seq != seen {
+			t.Fatalf("got %d, %v; want %d", e.Seq, err, seen)
+		}
+	}
+	if seen != last {
+		t.Errorf("ended at %d", seen)
+	}
+}
+
+func largeRecord(t *testing.T, size int) []byte {
+	t.Helper()
+	raw, err := runlog.Encode(&pb.Record{Body: &pb.Record_Node{Node: &pb.Node{
+		Id: "n", Kind: "k", Output: &pb.Payload{Value: &pb.Payload_Json{Json: make([]byte, size)}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
 // Reading for watchers uses the primary key.
 func TestPlans_NoSequentialScan(t *testing.T) {
 	b := setup(t)
@@ -290,7 +347,7 @@ func TestPlans_NoSequentialScan(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `set local enable_seqscan = off`); err != nil {
 			return err
 		}
-		rows, err := tx.Query(t.Context(), `explain (costs off) `+sql.FeedRead, ids, after, entriesPerRead)
+		rows, err := tx.Query(t.Context(), `explain (costs off) `+sql.FeedRead, ids, after, entriesPerRead, readBytes)
 		if err != nil {
 			return err
 		}
