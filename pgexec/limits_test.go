@@ -34,13 +34,61 @@ func TestRun_ReadyNodesOverlapWithoutConnections(t *testing.T) {
 	}, nil)
 	b.replica(kinds)
 	id := b.start("fan", nil)
-	together.Wait()
+	all := make(chan struct{})
+	go func() {
+		together.Wait()
+		close(all)
+	}()
+	receive(t, "moment at which all of them are in flight", all)
 	// River's listener keeps one connection; loops borrow others for moments.
 	const busy = `select count(*) = 0 from pg_stat_activity
 		where datname = current_database() and state like 'idle in transaction%'`
 	b.eventually(busy)
 	close(gate)
 	b.succeed(id)
+}
+
+// A node needs no connection while its handler runs: every one but the session's dies
+// meanwhile, and it is recorded, with its first attempt (C26).
+func TestRun_ConnectionsDieWhileItsNodeRuns(t *testing.T) {
+	b := setup(t)
+	pool := b.poolNamed("served")
+	bl := newBlocker()
+	bundleOn(t, pool).replica(bl.kinds("only"), named("only"))
+	id := b.start("block", nil)
+	receive(t, "start", bl.started)
+	const others = `from pg_stat_activity where datname = current_database() and application_name like 'served%'
+		and pid <> all(array(select backend_pid from pgexec.replicas))`
+	if n := query[int](b, `select count(pg_terminate_backend(pid, 10000)) `+others); n == 0 {
+		t.Fatal("there was no connection to end")
+	}
+	close(bl.gate)
+	if run := b.succeed(id); string(run.Result) != `"attempt 1 on only"` || run.Epoch != 1 {
+		t.Errorf("result %s after %d claims", run.Result, run.Epoch)
+	}
+	if n := len(bl.started); n != 0 {
+		t.Errorf("the node was executed %d times more", n)
+	}
+	b.checkLog(id)
+}
+
+// poolNamed is another pool on the test's database, whose sessions' names begin so.
+func (b *bundle) poolNamed(name string, mods ...func(*pgxpool.Config)) *pgxpool.Pool {
+	b.t.Helper()
+	cfg, err := pgxpool.ParseConfig(pgtest.URL(b.t))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["application_name"] = name
+	for _, mod := range mods {
+		mod(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	return pool
 }
 
 // fan returns kinds of a run whose root spawns that many nodes of kind leg.
@@ -172,18 +220,8 @@ func (r *logReads) note(tag pgconn.CommandTag) {
 func TestRun_HotRunIsNeverReadAgain(t *testing.T) {
 	const nodes, half = 500, 250
 	b := setup(t)
-	cfg, err := pgxpool.ParseConfig(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	trace := &logReads{}
-	cfg.ConnConfig.Tracer = trace
-	cfg.ConnConfig.RuntimeParams["application_name"] = "traced"
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := b.poolNamed("traced", func(c *pgxpool.Config) { c.ConnConfig.Tracer = trace })
 	traced := bundleOn(t, pool)
 	there := make(chan struct{}, 1)
 	var first *replica
