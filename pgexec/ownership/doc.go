@@ -24,11 +24,13 @@
 //     TestRelease_OnlyWhatIsStillHeld.
 //   - C04, an ended session is noticed within 2 s: TestSession_TerminatedIsNoticed.
 //   - C05, a transaction-mode pooler is refused: TestOpen_TransactionPooler.
-//   - C06, a frozen owner is replaced and stops by itself: TestFinder_FrozenReplica;
+//   - C06, a frozen owner is replaced and stops by itself: TestFinder_FrozenReplica,
+//     within 15 s TestReplicas_FrozenOneIsReplacedWithin15Seconds;
 //     one that is cut off stops first: TestSession_CutOffGivesUpBeforeItsLockIsFree.
 //   - C10, a restart of the server needs none of ours: TestServerRestart_RunsGoOn.
 //   - C14, a dead replica's runs and fetched jobs are put back:
-//     TestFinder_PutsBackRunsAndJobs, TestFinder_KilledProcess; a claim still in
+//     TestFinder_PutsBackRunsAndJobs, TestFinder_KilledProcess,
+//     TestFinder_PutsBackTheJobOfAProcessKilledBetweenFetchAndClaim; a claim still in
 //     flight is not left behind: TestScripts (claim_in_flight).
 //   - C32, clocks and time zones of clients do not count: TestSession_NowIsTheDatabaseClock.
 //   - C34, nothing waits in SQL: TestNothingWaits_IndexBuildsConcurrently,
