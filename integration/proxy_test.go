@@ -15,6 +15,8 @@ type proxy struct {
 	mu     sync.Mutex
 	target string // empty: connections are refused
 	open   map[net.Conn]struct{}
+	// accepted counts connections, those that were refused then included.
+	accepted int
 }
 
 func newProxy(t *testing.T, target string) *proxy {
@@ -45,6 +47,13 @@ func (p *proxy) pointTo(target string) {
 	}
 }
 
+// count returns how many connections there were so far.
+func (p *proxy) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
@@ -58,6 +67,7 @@ func (p *proxy) accept() {
 func (p *proxy) forward(client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
+	p.accepted++
 	target := p.target
 	p.mu.Unlock()
 	if target == "" {
