@@ -12,11 +12,11 @@ import (
 	"github.com/pgexec/runtime/pgexec"
 )
 
-// C27: the database refuses every connection for 5 s while a replica has 50 runs in flight. All that wants it
+// C27: the database refuses every connection for 8 s while a replica has 50 runs in flight. All that wants it
 // waits ever longer, so that it is tried a few times a second and not by each run; then all runs go on and succeed.
 func TestReplica_OutageMakesNoStormOfConnections(t *testing.T) {
 	t.Parallel()
-	const outage, runs, most = 5 * time.Second, 50, 150
+	const outage, runs, most = 8 * time.Second, 50, 150
 	direct := pgtest.DB(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
