@@ -154,17 +154,23 @@ func (f *fleet) insertStarted(kind string, runs int) map[pgexec.RunID]string {
 // rest lets up to d pass, so that samples do not keep time with the replicas' loops.
 func rest(d time.Duration) { <-time.After(rand.N(d)) }
 
+// spread is how some times differ.
+type spread struct{ median, p99, longest time.Duration }
+
 // reportTimes reports the median, the 99th percentile and the longest of some times.
-func reportTimes(b *testing.B, name string, times []time.Duration) {
+func reportTimes(b *testing.B, name string, times []time.Duration) (s spread) {
 	b.Helper()
 	slices.Sort(times)
 	for _, p := range []struct {
 		name string
 		rank float64
-	}{{"median", 0.5}, {"p99", 0.99}, {"max", 1}} {
+		to   *time.Duration
+	}{{"median", 0.5, &s.median}, {"p99", 0.99, &s.p99}, {"max", 1, &s.longest}} {
 		i := max(0, int(math.Ceil(p.rank*float64(len(times))))-1)
+		*p.to = times[i]
 		b.ReportMetric(float64(times[i].Microseconds())/1000, name+"_"+p.name+"_ms")
 	}
 	b.ReportMetric(float64(len(times)), name+"_samples")
 	b.ReportMetric(0, "ns/op")
+	return s
 }

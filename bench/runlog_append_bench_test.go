@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/target"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
@@ -50,7 +51,11 @@ func BenchmarkAppendLatency(b *testing.B) {
 			bareMedian, fencedMedian := median(bare), median(fenced)
 			b.ReportMetric(float64(bareMedian.Nanoseconds())/1e3, "bare_µs")
 			b.ReportMetric(float64(fencedMedian.Nanoseconds())/1e3, "append_µs")
-			b.ReportMetric(float64(fencedMedian)/float64(bareMedian), "x_bare")
+			ratio := float64(fencedMedian) / float64(bareMedian)
+			b.ReportMetric(ratio, "x_bare")
+			if flush.keeps {
+				target.AtMost(b, "x_bare", ratio, 1.25)
+			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -86,7 +91,10 @@ func BenchmarkAppendInLongLog(b *testing.B) {
 		timed(&shortTimes, short[i%len(short)])
 		timed(&longTimes, long)
 	}
-	b.ReportMetric(float64(median(longTimes))/float64(median(shortTimes)), "x_short")
+	ratio := float64(median(longTimes)) / float64(median(shortTimes))
+	b.ReportMetric(ratio, "x_short")
+	target.AtLeast(b, "x_short", ratio, 0.8)
+	target.AtMost(b, "x_short", ratio, 1.2)
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -118,6 +126,9 @@ func BenchmarkAppendThroughput(b *testing.B) {
 			b.ReportMetric(mean(bare), "bare/s")
 			b.ReportMetric(mean(fenced), "appends/s")
 			b.ReportMetric(mean(fenced)/mean(bare), "x_bare")
+			if flush.keeps {
+				target.AtLeast(b, "x_bare", mean(fenced)/mean(bare), 2)
+			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}

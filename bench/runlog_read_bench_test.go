@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/target"
 	"github.com/pgexec/runtime/pgexec/graph"
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -43,6 +44,7 @@ func BenchmarkRehydrate(b *testing.B) {
 	b.ReportMetric(float64(rehydrated.Nanoseconds())/1e6, "rehydrate_ms")
 	b.ReportMetric(float64(rehydrated)/float64(scanned), "x_scan")
 	b.ReportMetric(float64(rehydrated)/float64(fetched), "x_fetch")
+	target.AtMost(b, "x_fetch", float64(rehydrated)/float64(fetched), 1.5)
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -23,10 +23,12 @@ import (
 var flushes = []struct {
 	name     string
 	settings map[string]string
+	// keeps what it is given, as the storage does that the targets of the log are for.
+	keeps bool
 }{
-	{"flush=none", map[string]string{"fsync": "off"}},
-	{"flush=disk", map[string]string{"fsync": "on"}},
-	{"flush=1ms", map[string]string{"fsync": "on", "commit_delay": "1000", "commit_siblings": "0"}},
+	{"flush=none", map[string]string{"fsync": "off"}, false},
+	{"flush=disk", map[string]string{"fsync": "on"}, true},
+	{"flush=1ms", map[string]string{"fsync": "on", "commit_delay": "1000", "commit_siblings": "0"}, true},
 }
 
 // bareLog is a table like the log with the same partitions, and nothing around it.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgexec/runtime/internal/target"
 	"github.com/pgexec/runtime/pgexec"
 )
 
@@ -23,7 +24,7 @@ func BenchmarkInsertToStart(b *testing.B) {
 					e := f.wait(func(e event) bool { return e.what == started && e.run == id })
 					times = append(times, e.at.Sub(committed))
 				}
-				reportTimes(b, "start", times)
+				target.AtMost(b, "median", reportTimes(b, "start", times).median, 20*time.Millisecond)
 			}
 		})
 	}
@@ -53,7 +54,7 @@ func BenchmarkSignalToStart(b *testing.B) {
 					e := f.wait(func(e event) bool { return e.what == started && e.run == id })
 					times = append(times, e.at.Sub(committed))
 				}
-				reportTimes(b, "wake", times)
+				target.AtMost(b, "median", reportTimes(b, "wake", times).median, 100*time.Millisecond)
 			}
 		})
 	}

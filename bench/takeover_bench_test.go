@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgexec/runtime/internal/target"
 	"github.com/pgexec/runtime/pgexec"
 )
 
@@ -29,7 +30,9 @@ func BenchmarkTakeoverAfterKill(b *testing.B) {
 			f.start()
 			rest(200 * time.Millisecond)
 		}
-		reportTimes(b, "takeover", times)
+		all := reportTimes(b, "takeover", times)
+		target.AtMost(b, "median", all.median, 250*time.Millisecond)
+		target.AtMost(b, "99th percentile", all.p99, time.Second)
 	}
 }
 
@@ -48,7 +51,7 @@ func BenchmarkTakeoverFromFrozen(b *testing.B) {
 			f.replicas[victim].Signal(syscall.SIGSTOP)
 			rest(time.Second)
 		}
-		reportTimes(b, "takeover", f.taken(owners, frozen))
+		target.AtMost(b, "longest", reportTimes(b, "takeover", f.taken(owners, frozen)).longest, 15*time.Second)
 	}
 }
 
@@ -94,7 +97,7 @@ func BenchmarkHandOverByDrain(b *testing.B) {
 			}
 			old = next
 		}
-		reportTimes(b, "handover", times)
+		target.AtMost(b, "median", reportTimes(b, "handover", times).median, 100*time.Millisecond)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/target"
 	"github.com/pgexec/runtime/pgexec"
 )
 
@@ -45,6 +46,7 @@ func BenchmarkThroughputWatched(b *testing.B) {
 				b.ReportMetric(mean(without), "unwatched/s")
 				b.ReportMetric(mean(with), "watched/s")
 				b.ReportMetric(ratio[turns/2], "x_unwatched")
+				target.AtLeast(b, "x_unwatched", ratio[turns/2], 0.9)
 				b.ReportMetric(0, "ns/op")
 			}
 		})
@@ -136,6 +138,7 @@ func BenchmarkThroughputWithLongReader(b *testing.B) {
 		b.ReportMetric(mean(without), "without/s")
 		b.ReportMetric(with, "with/s")
 		b.ReportMetric(with/mean(without), "x_without")
+		target.AtLeast(b, "x_without", with/mean(without), 0.8)
 		b.ReportMetric(0, "ns/op")
 	}
 }

@@ -25,7 +25,7 @@ const module = "github.com/pgexec/runtime/"
 // packages of lower layers; one layer's packages do not know each other. A name
 // that ends in "/..." is a tree whose packages may import each other.
 var layers = [][]string{
-	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver", "internal/doctest", "internal/slab", "pgexec/agent/fakemodel"},
+	{"proto/pgexec/v1", "sql", "schema", "internal/pgserver", "internal/doctest", "internal/slab", "internal/target", "pgexec/agent/fakemodel"},
 	{"pgexec/graph", "internal/pgtest", "internal/pgserver/bindir"},
 	{"pgexec/runlog", "pgexec/blob"},
 	{"pgexec/ownership", "pgexec/wake", "pgexec/feed", "pgexec/throttle", "pgexec/usage"},

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgexec/runtime/internal/target"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
@@ -149,6 +150,7 @@ func BenchmarkSchedule(b *testing.B) {
 				median[i] = float64(costs[i][len(costs[i])/2])
 				b.ReportMetric(median[i], fmt.Sprintf("ns/node@%d", size))
 				b.ReportMetric(median[i]/median[0], fmt.Sprintf("ratio@%d", size))
+				target.AtMost(b, fmt.Sprintf("a node at %d", size), time.Duration(median[i]), 5*time.Microsecond)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
