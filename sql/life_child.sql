@@ -1,4 +1,4 @@
--- Starts the child run of a node, once however often it is asked for: its id is its primary key. Under the parent's row lock (key share), and only while the parent is ours and nobody wants it paused or cancelled: a statement that goes down the tree locks the parent first and then sees the child, or makes this one refuse. With $16 none is made, and the answer only tells whether there is one. No lock of the parent's is waited for.
+-- Starts the child run of a node, once however often it is asked for: its id is its primary key. Under the parent's row lock (key share), and only while the parent is ours and nobody wants it paused or cancelled: a statement that goes down the tree locks the parent first and then sees the child, or makes this one refuse. With $16 none is made, and the answer only tells whether there is one. No lock of the parent's is waited for. Answers in which queue it was started.
 with parent as materialized (
   select r.run_id, r.priority, r.queue, r.created_by, r.traceparent, r.soft_limit, r.wanted
   from pgexec.runs r
@@ -17,7 +17,7 @@ with parent as materialized (
   on conflict (run_id) do nothing
   returning run_id
 )
-select exists (select from started) as started,
+select (select p.queue from parent p where exists (select from started)) as started,
   (select c.parent_run_id is not distinct from $1::uuid and c.parent_node_id is not distinct from $4::text from pgexec.runs c where c.run_id = $5::uuid) as existed,
   exists (select from parent p where p.wanted is not null) as refused,
   exists (select from pgexec.runs r where r.run_id = $1::uuid and r.owner is not distinct from $2::integer and r.epoch = $3::bigint) as ours

@@ -1,4 +1,4 @@
--- Puts back all runs of replica $1, wakes included, and the wake jobs it had fetched, and takes it off the list. Under its advisory lock and its row's lock, taken before: it can claim nothing more. A run that somebody else has locked is left, and the replica stays listed for the next pass.
+-- Puts back all runs of replica $1, wakes included, and the wake jobs it had fetched, and takes it off the list. Under its advisory lock and its row's lock, taken before: it can claim nothing more. A run that somebody else has locked is left, and the replica stays listed for the next pass. Nobody is notified: the queues whose wakes are to be told of come back.
 with locked as materialized (
   select run_id from pgexec.runs where owner = $1::integer order by run_id for update skip locked
 ), put_back as (
@@ -23,9 +23,6 @@ with locked as materialized (
   from fetched f
   where j.id = f.id
   returning j.queue
-), told as (
-  select pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
-  from (select queue from put_back union select queue from returned) q
 ), gone as (
   delete from pgexec.replicas
   where replica_id = $1::integer
@@ -35,4 +32,4 @@ with locked as materialized (
 select array(select run_id from put_back order by run_id) as run_ids,
   (select count(*) from returned) as jobs,
   exists (select from gone) as gone,
-  (select count(*) from told) as told
+  array(select queue from put_back union select queue from returned) as queues

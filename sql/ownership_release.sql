@@ -1,4 +1,4 @@
--- Gives runs back to the queue, each only while owner and epoch are still ours: with a wake and one notification for each queue, or, when they wait for kinds, without. A row somebody else has locked is left and comes back as still held; no lock is waited for.
+-- Gives runs back to the queue, each only while owner and epoch are still ours: with a wake, or, when they wait for kinds, without. A row somebody else has locked is left and comes back as still held; no lock is waited for. Nobody is notified: the queues whose wakes are to be told of come back.
 with held as materialized (
   select r.run_id, h.epoch
   from unnest($2::text[]::uuid[], $3::bigint[]) as h (run_id, epoch)
@@ -21,9 +21,6 @@ with held as materialized (
   select wake_job, jsonb_build_object('run_id', run_id), 'pgexec_wake', queue, priority, 25
   from released
   where wake_job is not null
-), told as (
-  select pg_notify('pgexec.river_insert', json_build_object('queue', q.queue)::text)
-  from (select distinct queue from released where wake_job is not null) q
 )
 select array(select run_id from held except select run_id from released) as still_held,
-  (select count(*) from told) as told
+  array(select distinct queue from released where wake_job is not null) as queues

@@ -10,6 +10,8 @@ var (
 	WakeHousekeeping string
 	//go:embed wake_nudge.sql
 	WakeNudge string
+	//go:embed wake_quietly.sql
+	WakeQuietly string
 	//go:embed wake_sweep.sql
 	WakeSweep string
 	//go:embed wake_usage.sql

@@ -1,4 +1,4 @@
--- Gives a new wake to a bounded batch of due, unowned runs whose job cannot be delivered any more: it is gone, finished, running under a replica that is not listed, or running here without being in progress here. The run's row is locked (skip locked) and its wake replaced in the same transaction, so that a run has one wake however many replicas sweep. Answers the last job looked at, from which the next sweep goes on, and the number of runs woken.
+-- Gives a new wake to a bounded batch of due, unowned runs whose job cannot be delivered any more: it is gone, finished, running under a replica that is not listed, or running here without being in progress here. The run's row is locked (skip locked) and its wake replaced in the same transaction, so that a run has one wake however many replicas sweep. Nobody is notified. Answers the last job looked at, from which the next sweep goes on, the number of runs woken and their queues.
 with page as (
   select wake_job from pgexec.runs
   where wake_job > $1
@@ -18,7 +18,7 @@ with page as (
         where 'pgexec-' || s.replica_id = j.attempted_by[array_upper(j.attempted_by, 1)]))))
 ), held as (
   -- A wake is of one run. By an array, since a join of page and table would be made the wrong way round while the table grows.
-  select r.run_id, r.wake_job from pgexec.runs r
+  select r.run_id, r.wake_job, r.queue from pgexec.runs r
   where r.wake_job = any (array(select l.wake_job from lost l)) and r.owner is null and r.status in ('queued', 'parked')
   order by r.run_id
   for update of r skip locked
@@ -32,4 +32,5 @@ with page as (
 )
 select coalesce((select max(wake_job) from page), 0) as last_job,
   (select count(*) from page) as looked_at,
-  pgexec.wake_runs(array(select run_id from freed order by run_id)) as woken
+  pgexec.wake_runs(array(select run_id from freed order by run_id)) as woken,
+  array(select distinct queue from held) as queues

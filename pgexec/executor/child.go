@@ -80,7 +80,11 @@ func (r *Run) startChild(w *wait, input []byte) {
 		OnlyFind:     onlyFind,
 	}
 	r.inBackgroundFor(timeFor(len(in.Input)), func(ctx context.Context) event {
-		return event{childOf: w, err: wake.StartChild(ctx, r.x.Pool, params)}
+		queue, err := wake.StartChild(ctx, r.x.Pool, params)
+		if queue != "" {
+			r.x.Writer.TellQueues([]string{queue})
+		}
+		return event{childOf: w, err: err}
 	})
 }
 

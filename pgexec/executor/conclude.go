@@ -97,7 +97,14 @@ func (r *Run) cancelChildren(workCtx context.Context) error {
 			return context.Cause(workCtx)
 		}
 		child := ChildID(r.claimed.RunID, n.ID)
-		err := inTime(workCtx, func(ctx context.Context) error { return wake.CancelChild(ctx, r.x.Pool, child, reason) })
+		err := inTime(workCtx, func(ctx context.Context) error {
+			queue, err := wake.CancelChild(ctx, r.x.Pool, child, reason)
+			if err == nil && queue != "" {
+				r.x.Writer.TellOwner(child)
+				r.x.Writer.TellQueues([]string{queue})
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -164,7 +171,9 @@ func (r *Run) release(ctx context.Context) error {
 		r.log.Info("run waits for a replica with other kinds", "kinds", kinds)
 		opts = &ownership.ReleaseOpts{WaitingKinds: kinds}
 	}
-	return ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
+	released, err := ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
+	r.x.Writer.TellQueues(released.Queues)
+	return err
 }
 
 func idStrings(ids []graph.NodeID) []string {

@@ -23,7 +23,7 @@ func BenchmarkClaim(b *testing.B) {
 					b.Fatalf("claimed %d of %d, error %v", len(res.Claimed), n, err)
 				}
 				b.StopTimer()
-				if err := ownership.Release(x.ctx, x.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
+				if _, err := ownership.Release(x.ctx, x.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
 					b.Fatal(err)
 				}
 				x.exec(`update pgexec.runs set status = 'succeeded', wake_job = null where status = 'queued'`)

@@ -21,6 +21,8 @@ type Buried struct {
 	Silent time.Duration
 	// Runs went back to the queue, each with a wake.
 	Runs []runlog.RunID
+	// Queues have wakes of these runs, and those that the replica had fetched; nobody is told of them yet.
+	Queues []string
 	// Jobs is how many wake jobs the replica had fetched and not used.
 	Jobs int
 	// Gone says that the replica is off the list. If not, somebody had locked a
@@ -44,14 +46,14 @@ func bury(ctx context.Context, db beginner, id runlog.ReplicaID, orphanedBy *int
 	b := Buried{ReplicaID: id}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var pid int32
-		var silentUs, jobs, told int64
+		var silentUs, jobs int64
 		var bounded string
 		err := tx.QueryRow(ctx, sql.OwnershipBuryLock, int32(id)).Scan(&b.Host, &pid, &silentUs, &bounded)
 		if err != nil {
 			return err
 		}
 		b.PID, b.Silent = int(pid), time.Duration(silentUs)*time.Microsecond
-		err = tx.QueryRow(ctx, sql.OwnershipBury, int32(id), orphanedBy).Scan(&b.Runs, &jobs, &b.Gone, &told)
+		err = tx.QueryRow(ctx, sql.OwnershipBury, int32(id), orphanedBy).Scan(&b.Runs, &jobs, &b.Gone, &b.Queues)
 		b.Jobs = int(jobs)
 		return err
 	})

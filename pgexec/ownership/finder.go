@@ -38,7 +38,7 @@ type FinderConfig struct {
 	// LateAfter is the age of a heartbeat at which a replica's session is ended.
 	// Defaults to 10 s.
 	LateAfter time.Duration
-	// BuriedFunc is called for each dead replica whose runs were put back.
+	// BuriedFunc is called for each dead replica whose runs were put back. It must not block.
 	BuriedFunc func(Buried)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger

@@ -49,8 +49,9 @@ func TestFinder_PutsBackRunsAndJobs(t *testing.T) {
 	if attempt := value[int](b, `select attempt from pgexec.river_job where id = $1`, fetched.WakeJob); attempt != 0 {
 		t.Errorf("a lost worker counts as attempt %d", attempt)
 	}
-	if payload := listener(); payload != `{"queue" : "default"}` {
-		t.Errorf("River was told %s", payload)
+	b.exec(`select pg_notify('pgexec.river_insert', 'end')`)
+	if payload := listener(); payload != "end" || !slices.Equal(buried.Queues, []string{"default"}) {
+		t.Errorf("the burial notified %s, and queues to tell of are %v", payload, buried.Queues)
 	}
 	if ids := value[[]int32](b, `select array_agg(replica_id) from pgexec.replicas`); !slices.Equal(ids, []int32{int32(alive.ID())}) {
 		t.Errorf("listed are %v", ids)
@@ -379,8 +380,12 @@ func TestFinder_DefaultIsolationDoesNotMatter(t *testing.T) {
 	b.waitLost(dead)
 	b.buryOne(b.finder())
 	b.wantRun(lost.RunID, fmt.Sprintf("queued owner - epoch 1 wake yes orphaned by %d", dead.ID()))
+	listener := b.listen("pgexec.river_insert")
 	if err := leaves.Close(b.ctx); err != nil {
 		t.Fatal(err)
+	}
+	if payload := listener(); payload != `{"queue" : "default"}` {
+		t.Errorf("River was told %s", payload)
 	}
 	b.wantRun(left.RunID, "queued owner - epoch 1 wake yes orphaned by -")
 }

@@ -167,7 +167,7 @@ func (b *bundle) checkPool(pool *pgxpool.Pool) {
 	if err != nil || len(owned) != 1 {
 		b.t.Fatalf("owned %v, error %v", owned, err)
 	}
-	if err := ownership.Release(b.ctx, pool, s.ID(), heldOf(got), nil); err != nil {
+	if _, err := ownership.Release(b.ctx, pool, s.ID(), heldOf(got), nil); err != nil {
 		b.t.Fatal(err)
 	}
 	b.claim(c, b.wakeOf(got.RunID), "claimed")

@@ -158,7 +158,7 @@ func (b *bundle) comeAndGo(ctx context.Context, wants []ownership.Want) {
 			b.t.Error(err)
 		}
 		half := res.Claimed[:len(res.Claimed)/2]
-		if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(half...), nil); err != nil {
+		if _, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(half...), nil); err != nil {
 			b.t.Error(err)
 		}
 		if _, err := b.pool.Exec(b.ctx, `select pg_terminate_backend(backend_pid) from pgexec.replicas where replica_id = $1`, int32(s.ID())); err != nil {
@@ -239,7 +239,7 @@ func (b *bundle) oneLife(wants []ownership.Want, name string, dies bool) {
 		}
 		return
 	}
-	if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
+	if _, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -325,7 +325,7 @@ func TestClaim_NeverHeldByTwo(t *testing.T) {
 				for _, got := range res.Claimed {
 					holders.Delete(got.RunID)
 				}
-				if err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
+				if _, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); err != nil {
 					t.Error(err)
 				}
 			}

@@ -35,27 +35,36 @@ type ReleaseOpts struct {
 	WaitingKinds []string
 }
 
+// Released is what became of a release.
+type Released struct {
+	// Queues have new wakes, of which nobody is told yet.
+	Queues []string
+	// Locked is how many of the runs are still ours, since somebody else has locked their rows.
+	Locked int
+}
+
 // Release gives runs back to the queue, with a wake, in one statement. Runs
 // that are not ours at that epoch any more are left alone. A run whose row
 // somebody else has locked is tried again until ctx is done.
-func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) error {
+func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) (Released, error) {
+	var all Released
 	for pause := minReleasePause; ; pause = min(2*pause, maxReleasePause) {
-		locked, err := TryRelease(ctx, pool, id, held, opts)
-		if err != nil || locked == 0 {
-			return err
+		released, err := TryRelease(ctx, pool, id, held, opts)
+		all.Queues, all.Locked = append(all.Queues, released.Queues...), released.Locked
+		if err != nil || all.Locked == 0 {
+			return all, err
 		}
 		// Those already released do not match again.
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("release runs: %d of %d are locked by another session: %w", locked, len(held), ctx.Err())
+			return all, fmt.Errorf("release runs: %d of %d are locked by another session: %w", all.Locked, len(held), ctx.Err())
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
 	}
 }
 
-// TryRelease is [Release] that waits for nobody: it returns how many of the
-// runs are still ours, since somebody else has locked their rows.
-func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) (locked int, err error) {
+// TryRelease is [Release] that waits for nobody.
+func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) (Released, error) {
 	var kinds []string
 	var reason *string
 	if opts != nil && len(opts.WaitingKinds) > 0 {
@@ -68,15 +77,15 @@ func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, he
 		runIDs[i], epochs[i] = h.RunID, int64(h.Epoch)
 	}
 	var still []runlog.RunID
-	var told int64
-	err = pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &told)
+	var queues []string
+	err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &queues)
 	switch {
 	case lostRace(err):
-		return len(held), nil
+		return Released{Locked: len(held)}, nil
 	case err != nil:
-		return 0, fmt.Errorf("release runs: %w", err)
+		return Released{}, fmt.Errorf("release runs: %w", err)
 	}
-	return len(still), nil
+	return Released{Queues: queues, Locked: len(still)}, nil
 }
 
 // Owned returns the runs that the database says the replica owns.

@@ -3,6 +3,7 @@ package ownership_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,15 +35,17 @@ func TestRelease_GoesBackWithAWake(t *testing.T) {
 	got := b.claim(b.claimer(first), w, "claimed")
 	listener := b.listen("pgexec.river_insert")
 
-	if err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(got), nil); err != nil {
-		t.Fatal(err)
+	released, err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(got), nil)
+	if err != nil || !slices.Equal(released.Queues, []string{"default"}) || released.Locked != 0 {
+		t.Fatalf("released %+v, error %v", released, err)
 	}
 
 	b.wantRun(w.RunID, "queued owner - epoch 1 wake yes orphaned by -")
 	again := b.wakeOf(w.RunID)
 	b.wantJob(again.WakeJob, "available")
-	if payload := listener(); payload != `{"queue" : "default"}` {
-		t.Errorf("River was told %s", payload)
+	b.exec(`select pg_notify('pgexec.river_insert', 'end')`)
+	if payload := listener(); payload != "end" {
+		t.Errorf("the release notified %s", payload)
 	}
 	next := b.claim(b.claimer(second), again, "claimed")
 	if next.DeadReplicaID != 0 || next.Epoch != 2 || next.Head != 2 {
@@ -80,7 +83,7 @@ func TestRelease_WaitingKinds(t *testing.T) {
 	w := b.start()
 	got := b.claim(b.claimer(s), w, "claimed")
 
-	err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(got), &ownership.ReleaseOpts{WaitingKinds: []string{"x", "y"}})
+	_, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(got), &ownership.ReleaseOpts{WaitingKinds: []string{"x", "y"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +113,7 @@ func TestRelease_OnlyWhatIsStillHeld(t *testing.T) {
 	b.exec(`update pgexec.runs set epoch = 3 where run_id = $1`, again.RunID) // lost, and claimed by the same replica again
 	b.exec(`update pgexec.runs set owner = null, status = 'succeeded' where run_id = $1`, finished.RunID)
 
-	if err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(res.Claimed...), nil); err != nil {
+	if _, err := ownership.Release(b.ctx, b.pool, first.ID(), heldOf(res.Claimed...), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.wantRun(taken.RunID, running(second, 2))
@@ -140,14 +143,17 @@ func TestRelease_LockedRowIsTriedAgain(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(b.ctx, 300*time.Millisecond)
 	defer cancel()
-	if err := ownership.Release(ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := ownership.Release(ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v, want a deadline", err)
 	}
 	b.wantRun(free.RunID, "queued owner - epoch 1 wake yes orphaned by -")
 	b.wantRun(locked.RunID, running(s, 1))
 
 	done := make(chan error, 1)
-	go func() { done <- ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil) }()
+	go func() {
+		_, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(res.Claimed...), nil)
+		done <- err
+	}()
 	if err := tx.Commit(b.ctx); err != nil {
 		t.Fatal(err)
 	}

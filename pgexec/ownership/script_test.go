@@ -344,7 +344,7 @@ func (s *stage) doRelease(args []string) string {
 	a := s.actor(args[0])
 	held, err := ownership.Owned(s.ctx, s.pool, a.session.ID())
 	if err == nil {
-		err = ownership.Release(s.ctx, s.pool, a.session.ID(), held, nil)
+		_, err = ownership.Release(s.ctx, s.pool, a.session.ID(), held, nil)
 	}
 	if err != nil {
 		s.t.Fatal(err)

@@ -234,13 +234,25 @@ func (s *Session) Close(ctx context.Context) error {
 		s.stop()
 		<-s.stopped
 		if s.Err() == nil {
-			if _, err := bury(ctx, s.conn, s.id, notOrphaned); err != nil {
-				s.closeErr = fmt.Errorf("close replica session: %w", err)
-			}
+			s.closeErr = s.leave(ctx)
 		}
 		closeConn(s.conn)
 	})
 	return s.closeErr
+}
+
+// leave puts back what the replica still owns, and tells of it.
+func (s *Session) leave(ctx context.Context) error {
+	b, err := bury(ctx, s.conn, s.id, notOrphaned)
+	if err != nil {
+		return fmt.Errorf("close replica session: %w", err)
+	}
+	if b != nil && len(b.Queues) > 0 {
+		if _, err := s.conn.Exec(ctx, sql.WakeNudge, b.Queues); err != nil {
+			s.log.Debug("nudge queues", "error", err)
+		}
+	}
+	return nil
 }
 
 // lose is called by the heartbeats only, once. sent is when the last confirmed one left.

@@ -105,6 +105,20 @@ func (w *Writer) Abort() {
 	w.teller.close()
 }
 
+// TellOwner has the owner of a run told, in a moment, that something has reached it. It never blocks. What is to be
+// told is a hint, in a transaction of its own, and lost with the replica: owners look at their runs.
+func (w *Writer) TellOwner(id RunID) { w.teller.owner(id) }
+
+// TellQueues has the replicas that take wakes of some queues told that there are some, as TellOwner does; they also poll.
+func (w *Writer) TellQueues(names []string) {
+	for _, name := range names {
+		w.teller.queue(name)
+	}
+}
+
+// TellAllQueues is TellQueues with the queues of all replicas.
+func (w *Writer) TellAllQueues() { w.teller.allQueues() }
+
 // Open returns the end of a claimed run's log. owner and epoch are those of the claim, head is
 // the seq of the last record, at first that of the claim's own.
 func (w *Writer) Open(id RunID, owner ReplicaID, epoch Epoch, head Seq) *Tail {

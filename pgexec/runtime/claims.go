@@ -203,11 +203,12 @@ func (c *claimLoop) poll(ctx context.Context) {
 	if len(stray) == 0 {
 		return
 	}
-	locked, err := ownership.TryRelease(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID(), stray, nil)
+	released, err := ownership.TryRelease(ctx, c.inc.rt.cfg.Pool, c.inc.session.ID(), stray, nil)
 	switch {
 	case err != nil:
 		c.inc.log.Warn("release runs that are owned but not in memory", "runs", len(stray), "error", err)
-	case locked < len(stray):
-		c.inc.log.Warn("released runs that were owned but not in memory", "runs", len(stray)-locked)
+	case released.Locked < len(stray):
+		c.inc.writer.TellQueues(released.Queues)
+		c.inc.log.Warn("released runs that were owned but not in memory", "runs", len(stray)-released.Locked)
 	}
 }

@@ -68,6 +68,7 @@ func newIncarnation(rt *Runtime, session *ownership.Session) *incarnation {
 		ReplicaID: session.ID(),
 		Declared:  declaredLimits(cfg.Kinds),
 		CapFunc:   func(kind string) int { return maxParallel(cfg.Kinds, kind) },
+		WokeFunc:  inc.writer.TellAllQueues,
 		Logger:    log,
 	})
 	inc.usage = usage.New(cfg.Pool, session.ID(), log)
@@ -118,9 +119,10 @@ func (inc *incarnation) serve(ctx context.Context) {
 	inc.background.Go(func() { inc.claims.run(inc.claimCtx) })
 	inc.background.Go(func() { inc.tasks.Run(inc.claimCtx) })
 	finder := ownership.NewFinder(ownership.FinderConfig{
-		Pool:      cfg.Pool,
-		ReplicaID: inc.session.ID(),
-		Logger:    inc.log,
+		Pool:       cfg.Pool,
+		ReplicaID:  inc.session.ID(),
+		BuriedFunc: func(b ownership.Buried) { inc.writer.TellQueues(b.Queues) },
+		Logger:     inc.log,
 	})
 	inc.background.Go(func() { finder.Run(inc.claimCtx) })
 	inc.background.Go(func() { cfg.Blobs.RunCollector(inc.claimCtx, inc.log) })
@@ -131,6 +133,7 @@ func (inc *incarnation) serve(ctx context.Context) {
 		Queues:      cfg.Info.Queues,
 		Kinds:       cfg.Info.Kinds,
 		WakeFunc:    inc.claims.wake,
+		WokeFunc:    inc.writer.TellQueues,
 		MaxParallel: maxWakes,
 		Logger:      inc.log,
 	})

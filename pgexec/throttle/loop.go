@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -114,8 +115,12 @@ func (t *Throttle) refresh(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	call(granting)
-	if _, err := t.cfg.Pool.Exec(ctx, sql.ThrottleSweep); err != nil {
+	woke, err := runlog.QueryPlanned[struct{ Woken int64 }](ctx, t.cfg.Pool, sql.WakeQuietly, sql.ThrottleSweep)
+	if err != nil {
 		return fmt.Errorf("wake runs that wait for limits: %w", err)
+	}
+	if woke[0].Woken > 0 {
+		t.cfg.WokeFunc()
 	}
 	return nil
 }

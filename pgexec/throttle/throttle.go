@@ -13,7 +13,7 @@ import (
 	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
-// Config configures the throttle of one replica session. All fields but Declared and CapFunc are required.
+// Config configures the throttle of one replica session. All fields but Declared, CapFunc and WokeFunc are required.
 type Config struct {
 	Pool      *pgxpool.Pool
 	ReplicaID runlog.ReplicaID
@@ -21,7 +21,10 @@ type Config struct {
 	Declared map[string]Limit
 	// CapFunc returns how many nodes of a kind this replica can run at once; 0 for no bound of its own.
 	CapFunc func(kind string) int
-	Logger  *slog.Logger
+	// WokeFunc is called when runs have been woken that nobody is told of yet. It must not block. By default nobody is
+	// told: they are found by polling.
+	WokeFunc func()
+	Logger   *slog.Logger
 }
 
 // Throttle keeps the fleet's limits for one replica session.
@@ -41,6 +44,9 @@ type Throttle struct {
 func New(cfg Config) *Throttle {
 	if cfg.CapFunc == nil {
 		cfg.CapFunc = func(string) int { return 0 }
+	}
+	if cfg.WokeFunc == nil {
+		cfg.WokeFunc = func() {}
 	}
 	t := &Throttle{cfg: cfg, kick: make(chan struct{}, 1), entries: make(map[ID]*entry)}
 	t.limits.Store(&map[string]Limit{})

@@ -60,6 +60,9 @@ func (t *Throttle) turn(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take slots: %w", err)
 	}
+	if woken := rows[0].Woken; woken != nil && *woken > 0 {
+		t.cfg.WokeFunc()
+	}
 	return nil
 }
 
@@ -134,12 +137,15 @@ func (t *Throttle) give(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	_, err := runlog.QueryPlanned[struct {
+	rows, err := runlog.QueryPlanned[struct {
 		Woken     int64
 		Unflushed string
 	}](ctx, t.cfg.Pool, sql.PlanIndexOnly, sql.ThrottleGive, int32(t.cfg.ReplicaID), kinds, keys, slots)
 	if err != nil {
 		return fmt.Errorf("give back slots: %w", err)
+	}
+	if rows[0].Woken > 0 {
+		t.cfg.WokeFunc()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

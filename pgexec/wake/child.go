@@ -54,50 +54,52 @@ type ChildParams struct {
 // with [runlog.ErrFenced] when the parent is not the owner's any more, and with
 // [ErrWanted] when the parent is to be paused or cancelled: a request that goes
 // down the tree misses no child. While somebody holds the parent's row it tries
-// again until ctx is done.
-func StartChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) error {
+// again until ctx is done. The queue that it returns has the wake of a child that was not there before; nobody is told of it yet.
+func StartChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (queue string, err error) {
 	for pause := minChildPause; ; pause = min(2*pause, maxChildPause) {
-		busy, err := startChild(ctx, pool, p)
-		if err != nil {
-			return fmt.Errorf("start child run: %w", err)
+		queue, err := startChild(ctx, pool, p)
+		if err == nil {
+			return queue, nil
 		}
-		if !busy {
-			return nil
+		if !errors.Is(err, errBusy) {
+			return "", fmt.Errorf("start child run: %w", err)
 		}
 		if !sleep(ctx, pause/2+rand.N(pause)) {
-			return fmt.Errorf("start child run: the parent's row is locked by another session: %w", context.Cause(ctx))
+			return "", fmt.Errorf("start child run: the parent's row is locked by another session: %w", context.Cause(ctx))
 		}
 	}
 }
 
 // childRow says what became of a start.
 type childRow struct {
-	Started bool
+	Started *string // in which queue; null when it was not
 	Existed *bool // the id's run is that child; null when there is none
 	Refused bool
 	Ours    bool
 }
 
-func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (busy bool, err error) {
+func startChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (queue string, err error) {
 	l := p.Limits
 	answer, err := one[childRow](ctx, pool, sql.LifeChild, p.ParentID, int32(p.Owner), int64(p.Epoch), p.ParentNodeID,
 		p.ChildID, p.Kind, orNull(p.Input), p.Priority,
 		l.MaxTokens, l.MaxCostNanoUSD, min(l.MaxNodes, math.MaxInt32), l.MaxWallMs, l.DeadlineUs, l.MaxParallel, l.SoftLimit, p.OnlyFind)
 	switch {
 	case err != nil:
-		return false, err
-	case answer.Started, answer.Existed != nil && *answer.Existed:
-		return false, nil
+		return "", err
+	case answer.Started != nil:
+		return *answer.Started, nil
+	case answer.Existed != nil && *answer.Existed:
+		return "", nil
 	case answer.Existed != nil:
-		return false, fmt.Errorf("%w of node %q of run %s: %s", ErrNoChild, p.ParentNodeID, p.ParentID, p.ChildID)
+		return "", fmt.Errorf("%w of node %q of run %s: %s", ErrNoChild, p.ParentNodeID, p.ParentID, p.ChildID)
 	case answer.Refused:
-		return false, ErrWanted
+		return "", ErrWanted
 	case !answer.Ours:
-		return false, runlog.ErrFenced
+		return "", runlog.ErrFenced
 	case p.OnlyFind:
-		return false, ErrNotStarted
+		return "", ErrNotStarted
 	}
-	return true, nil
+	return "", errBusy
 }
 
 func orNull(json []byte) []byte {
@@ -108,15 +110,18 @@ func orNull(json []byte) []byte {
 }
 
 // CancelChild cancels a child run and all below it; one that has ended, or was
-// never made, is no error. It waits for locks that others hold on their rows.
-func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) error {
+// never made, is no error. It waits for locks that others hold on their rows. The queue that it
+// returns, if any, may have wakes of them; neither of these is anybody told yet nor are owners.
+func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) (queue string, err error) {
 	// Whatever the database's default is: each level of the tree is read when the one above is locked.
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql.LifeCancel, id, reason)
-		return err
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sql.WakeQuietly); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, sql.LifeCancel, id, reason).Scan(&queue, nil)
 	})
-	if err != nil {
-		return fmt.Errorf("cancel child run: %w", err)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("cancel child run: %w", err)
 	}
-	return nil
+	return queue, nil
 }

@@ -28,7 +28,7 @@ func child(parent runlog.RunID, node string) ChildParams {
 
 func (b *bundle) startChild(p ChildParams) {
 	b.t.Helper()
-	if err := StartChild(b.t.Context(), b.pool, p); err != nil {
+	if _, err := StartChild(b.t.Context(), b.pool, p); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -80,18 +80,18 @@ func TestStartChild_Refused(t *testing.T) {
 	b.own(parent)
 	other := child(parent, "n")
 	other.Epoch = 2
-	if err := StartChild(t.Context(), b.pool, other); !errors.Is(err, runlog.ErrFenced) || errors.Is(err, ErrWanted) {
+	if _, err := StartChild(t.Context(), b.pool, other); !errors.Is(err, runlog.ErrFenced) || errors.Is(err, ErrWanted) {
 		t.Errorf("of another epoch: %v", err)
 	}
 	taken := child(parent, "n")
 	b.exec(`insert into pgexec.runs (run_id, kind) values ($1, 'k')`, taken.ChildID)
-	if err := StartChild(t.Context(), b.pool, taken); err == nil || !strings.Contains(err.Error(), "no child of node") {
+	if _, err := StartChild(t.Context(), b.pool, taken); err == nil || !strings.Contains(err.Error(), "no child of node") {
 		t.Errorf("with a taken id: %v", err)
 	}
 	b.startChild(child(parent, "before"))
 	for _, want := range []string{"pause", "cancel"} {
 		b.exec(`select pgexec.` + want + `(run_id) from pgexec.runs where owner = 1`)
-		if err := StartChild(t.Context(), b.pool, child(parent, "after")); !errors.Is(err, ErrWanted) || !errors.Is(err, runlog.ErrFenced) {
+		if _, err := StartChild(t.Context(), b.pool, child(parent, "after")); !errors.Is(err, ErrWanted) || !errors.Is(err, runlog.ErrFenced) {
 			t.Errorf("while %s is wanted: %v", want, err)
 		}
 		b.startChild(child(parent, "before")) // is there already
@@ -116,11 +116,14 @@ func TestStartChild_ParentIsLocked(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := StartChild(ctx, b.pool, child(parent, "b")); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := StartChild(ctx, b.pool, child(parent, "b")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- StartChild(t.Context(), b.pool, child(parent, "b")) }()
+	go func() {
+		_, err := StartChild(t.Context(), b.pool, child(parent, "b"))
+		done <- err
+	}()
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,7 @@ func TestStartChild_NoneIsMissedByCancelAndPause_C41(t *testing.T) {
 				var wg sync.WaitGroup
 				for _, node := range []string{"a", "b", "c"} {
 					wg.Go(func() {
-						err := StartChild(t.Context(), b.pool, child(parent, node))
+						_, err := StartChild(t.Context(), b.pool, child(parent, node))
 						if err != nil && !errors.Is(err, ErrWanted) {
 							t.Error(err)
 						}
@@ -232,7 +235,7 @@ func TestCancelChild(t *testing.T) {
 	b := setup(t)
 	id := b.insert()
 	for _, id := range []runlog.RunID{id, {1}} {
-		if err := CancelChild(t.Context(), b.pool, id, "no more"); err != nil {
+		if _, err := CancelChild(t.Context(), b.pool, id, "no more"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -240,7 +243,7 @@ func TestCancelChild(t *testing.T) {
 		t.Errorf("wanted: %s", got)
 	}
 	b.exec(`update pgexec.runs set status = 'cancelled', wanted = null`)
-	if err := CancelChild(t.Context(), b.pool, id, "no more"); err != nil {
+	if _, err := CancelChild(t.Context(), b.pool, id, "no more"); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -36,6 +37,7 @@ func (w *Waker) runTimers(ctx context.Context) {
 // dueRow says how many runs were woken, when the next one is due, and what the database's clock shows.
 type dueRow struct {
 	Woken  int
+	Queues []string
 	NextUs *int64
 	At     time.Time
 }
@@ -49,6 +51,7 @@ func (w *Waker) wakeDue(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wake due runs: %w", err)
 	}
+	w.cfg.WokeFunc(due.Queues)
 	// Behind by the answer's way at most, never ahead: no job rests too long.
 	w.clock.set(due.At, time.Now())
 	switch {
@@ -79,10 +82,18 @@ func (w *Waker) runSweeps(ctx context.Context) {
 func (w *Waker) wakeWaiting(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, err := one[struct{ Woken int }](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch); err != nil {
+	woke, err := one[wokeRow](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch)
+	if err != nil {
 		return fmt.Errorf("wake waiting runs: %w", err)
 	}
+	w.cfg.WokeFunc(woke.Queues)
 	return nil
+}
+
+// wokeRow says how many runs were woken, and in which queues.
+type wokeRow struct {
+	Woken  int
+	Queues []string
 }
 
 // sweep replaces wakes that cannot be delivered any more, among those with a
@@ -108,6 +119,7 @@ func (w *Waker) sweep(ctx context.Context, after int64) (int64, error) {
 type sweepRow struct {
 	LastJob         int64
 	LookedAt, Woken int
+	Queues          []string
 }
 
 func (w *Waker) sweepOnce(ctx context.Context, after int64) (sweepRow, error) {
@@ -118,6 +130,7 @@ func (w *Waker) sweepOnce(ctx context.Context, after int64) (sweepRow, error) {
 	if err != nil {
 		return sweepRow{}, fmt.Errorf("sweep wakes: %w", err)
 	}
+	w.cfg.WokeFunc(swept.Queues)
 	return swept, nil
 }
 
@@ -160,7 +173,7 @@ func (w *Waker) runHousekeeping(ctx context.Context) {
 func (w *Waker) removeTasks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if _, err := w.cfg.Pool.Exec(ctx, sql.WakeTasks); err != nil {
+	if _, err := runlog.QueryPlanned[struct{}](ctx, w.cfg.Pool, sql.WakeQuietly, sql.WakeTasks); err != nil {
 		return fmt.Errorf("remove tasks of runs that have ended: %w", err)
 	}
 	return nil

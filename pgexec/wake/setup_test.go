@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec/runlog"
+	"github.com/pgexec/runtime/sql"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,9 +74,15 @@ func (b *bundle) config(id runlog.ReplicaID) Config {
 		Pool:                   b.pool,
 		ReplicaID:              id,
 		WakeFunc:               b.claim(id, nil),
+		WokeFunc:               b.nudge,
 		Logger:                 slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 		LeaderElectionDisabled: true,
 	}
+}
+
+// nudge tells River of wakes. As it is called by loops that a test may have ended, its errors are of no interest.
+func (b *bundle) nudge(queues []string) {
+	_, _ = b.pool.Exec(context.Background(), sql.WakeNudge, queues)
 }
 
 // start starts a waker of a listed replica; the test's end stops it.

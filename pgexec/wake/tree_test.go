@@ -125,7 +125,8 @@ func (f *forest) own(n int) error {
 	case 13:
 		p := child(id, fmt.Sprint("n", rand.N(3)))
 		p.Epoch = runlog.Epoch(epoch)
-		return StartChild(f.ctx, f.pool, p)
+		_, err := StartChild(f.ctx, f.pool, p)
+		return err
 	case 14:
 		p := tasksOf(id, fmt.Sprint("n", rand.N(3)), fmt.Sprint("m", rand.N(3)))
 		p.Epoch = runlog.Epoch(epoch)

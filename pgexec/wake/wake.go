@@ -60,6 +60,9 @@ type Config struct {
 	// second or so while there is no room for another run, then answers Again.
 	// Its context ends when Stop gives up waiting. Required.
 	WakeFunc func(ctx context.Context, w Wake) Outcome
+	// WokeFunc is called when runs have been woken that nobody is told of yet, with their queues, if any. It must not
+	// block. By default nobody is told: they are found by polling.
+	WokeFunc func(queues []string)
 	// MaxParallel bounds the calls of WakeFunc in progress for each queue. Defaults to 64.
 	MaxParallel int
 	// Logger defaults to slog.Default(). River's own messages below warning are dropped.
@@ -95,6 +98,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxParallel == 0 {
 		c.MaxParallel = 64
+	}
+	if c.WokeFunc == nil {
+		c.WokeFunc = func([]string) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
