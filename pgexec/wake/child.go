@@ -73,7 +73,7 @@ func StartChild(ctx context.Context, pool *pgxpool.Pool, p ChildParams) (queue s
 // childRow says what became of a start.
 type childRow struct {
 	Started *string // in which queue; null when it was not
-	Existed *bool // the id's run is that child; null when there is none
+	Existed *bool   // the id's run is that child; null when there is none
 	Refused bool
 	Ours    bool
 }
