@@ -47,7 +47,8 @@ func (n *Node) IdempotencyKey() string {
 	return n.call.RunID.String() + "/" + string(n.call.Node.ID)
 }
 
-// HasKind reports whether nodes of that kind can be done: by this replica, by programs outside, or as a wait.
+// HasKind reports whether nodes of that kind can be done: by this replica, by programs outside, or as a wait. While the
+// database cannot be asked what programs outside do, it says true of what this replica does not know.
 func (n *Node) HasKind(name string) bool { return n.call.HasKindFunc(name) }
 
 // Parents returns the nodes this one was waiting for, in the order of its spec.

@@ -303,3 +303,25 @@ func TestTask_CancelPauseResume(t *testing.T) {
 	}
 	b.eventually(`select not exists (select from pgexec.tasks)`)
 }
+
+// A database that does not answer for a moment declares nothing away: what cannot be looked up may be there.
+func TestTask_KindsAreNotDeniedUnseen(t *testing.T) {
+	b := setup(t)
+	exec := func(statement string) {
+		if _, err := b.pool.Exec(b.ctx, statement); err != nil {
+			t.Error(err)
+		}
+	}
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "ask", func(_ context.Context, n *pgexec.Node, _ json.RawMessage) ([]bool, error) {
+		before := n.HasKind("dance")
+		exec(`alter table pgexec.task_kinds rename to task_kinds_away`)
+		during := n.HasKind("dance")
+		exec(`alter table pgexec.task_kinds_away rename to task_kinds`)
+		return []bool{before, during, n.HasKind("dance")}, nil
+	}, nil)
+	b.replica(kinds)
+	if run := b.succeed(b.start("ask", nil)); string(run.Result) != `[false,true,false]` {
+		t.Errorf("answers %s", run.Result)
+	}
+}

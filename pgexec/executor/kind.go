@@ -79,7 +79,8 @@ type Call struct {
 	Input   *pb.Payload
 	Attempt uint32
 	Budget  Budget
-	// HasKindFunc reports whether nodes of that kind can be done: here, by programs outside, or as a wait.
+	// HasKindFunc reports whether nodes of that kind can be done: here, by programs outside, or as a wait; true where
+	// the database could not be asked.
 	HasKindFunc func(name string) bool
 	// BytesFunc returns the JSON of an input or output of the run, nil of none.
 	BytesFunc func(*pb.Payload) ([]byte, error)

@@ -51,13 +51,15 @@ func (x *Executor) kind(name string) *Kind {
 	return x.Kinds[name]
 }
 
-// hasKind looks at the declared kinds before it says no.
+// hasKind looks at the declared kinds before it says no. Where it cannot, the kind may be there: a node of one that is
+// not waits until it is declared, while a no would be for good.
 func (x *Executor) hasKind(ctx context.Context, name string) bool {
 	if IsWait(name) || x.kind(name) != nil {
 		return true
 	}
 	if err := x.Tasks.Refresh(ctx); err != nil {
 		x.Logger.Warn("is the kind declared?", "kind", name, "error", err)
+		return true
 	}
 	return x.kind(name) != nil
 }

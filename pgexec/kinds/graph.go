@@ -20,10 +20,11 @@ type graphOutput struct {
 
 // handleGraph spawns all nodes of a graph with this node's one record.
 func handleGraph(_ context.Context, n *pgexec.Node, input json.RawMessage) (graphOutput, error) {
+	above := ancestorsOf(n)
 	plan, err := parseGraph(input, graphScope{
 		self:         n.ID(),
 		hasKindFunc:  n.HasKind,
-		ancestorFunc: func(id pgexec.NodeID) bool { _, ok := n.Ancestor(id); return ok },
+		ancestorFunc: func(id pgexec.NodeID) bool { return above[id] },
 	})
 	if err != nil {
 		return graphOutput{}, err
@@ -39,6 +40,18 @@ func handleGraph(_ context.Context, n *pgexec.Node, input json.RawMessage) (grap
 		n.Spawn(graphResultKind, json.RawMessage("null"), &pgexec.SpawnOpts{After: []pgexec.NodeRef{pgexec.Ref(plan.result)}, Join: plan.resultJoin()})
 	}
 	return graphOutput{Nodes: len(plan.nodes)}, nil
+}
+
+// ancestorsOf walks up once: each id of a graph is looked for among them.
+func ancestorsOf(n *pgexec.Node) map[pgexec.NodeID]bool {
+	above := make(map[pgexec.NodeID]bool)
+	for next := n.Parents(); len(next) > 0; next = next[1:] {
+		if a := next[0]; !above[a.ID()] {
+			above[a.ID()] = true
+			next = append(next, a.Parents()...)
+		}
+	}
+	return above
 }
 
 func handleGraphResult(_ context.Context, n *pgexec.Node, _ json.RawMessage) (json.RawMessage, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec"
 	"github.com/pgexec/runtime/pgexec/graph"
+	"github.com/pgexec/runtime/pgexec/runlog"
 )
 
 // maxGraphNodes bounds one graph, whose specs without their inputs have to fit in one record.
@@ -28,9 +29,12 @@ type graphPlan struct {
 	nodes  []*graphNode
 	byID   map[pgexec.NodeID]int
 	result pgexec.NodeID // "": the run's last leaf
-	// walks numbers the walks that look for ancestors; walked is where the last one was, nearest first.
-	walks  int
-	walked []int
+	// size is what ids, kinds and parents take, at the least, in the record that has them all.
+	size int
+	// kinds are those that were looked for.
+	kinds map[string]bool
+	// order has parents before their children.
+	order []int
 }
 
 type graphNode struct {
@@ -46,8 +50,6 @@ type graphNode struct {
 	once    pgexec.UnknownOutcome
 	refs    []graph.Ref
 	hasRefs bool
-	// seenBy is the last walk that came by.
-	seenBy int
 }
 
 // parseGraph reads and checks a graph. All its errors are permanent and name
@@ -67,7 +69,7 @@ func parseGraph(raw json.RawMessage, scope graphScope) (*graphPlan, error) {
 	case len(list) > maxGraphNodes:
 		return nil, badInput("nodes: %d nodes are over the limit of %d", len(list), maxGraphNodes)
 	}
-	p := &graphPlan{byID: make(map[pgexec.NodeID]int, len(list))}
+	p := &graphPlan{byID: make(map[pgexec.NodeID]int, len(list)), kinds: make(map[string]bool)}
 	for i, item := range list {
 		n, err := parseGraphNode(fmt.Sprintf("nodes[%d]", i), item)
 		if err != nil {
@@ -202,12 +204,29 @@ func (p *graphPlan) add(n *graphNode, scope graphScope) error {
 		return badInput("%s: the id has %d bytes; at most %d are allowed", n.path, len(n.id), graph.MaxIDBytes)
 	case strings.ContainsFunc(string(n.id), func(r rune) bool { return r == '#' || r < ' ' || 0x7F <= r && r < 0xA0 }):
 		return badInput("%s: an id cannot hold # or control characters", n.path)
-	case !scope.hasKindFunc(n.kind):
+	case !p.hasKind(n.kind, scope):
 		return badInput("%s: unknown kind %q", n.path, clip(n.kind, 80))
+	}
+	p.size += len(n.id) + len(n.kind)
+	for _, id := range n.parents {
+		p.size += len(id)
+	}
+	if p.size > runlog.MaxRecordBytes {
+		return badInput("nodes: ids, kinds and parents take more than the %d bytes of one record", runlog.MaxRecordBytes)
 	}
 	p.byID[n.id] = len(p.nodes)
 	p.nodes = append(p.nodes, n)
 	return nil
+}
+
+// hasKind asks once for each kind.
+func (p *graphPlan) hasKind(kind string, scope graphScope) bool {
+	has, asked := p.kinds[kind]
+	if !asked {
+		has = scope.hasKindFunc(kind)
+		p.kinds[kind] = has
+	}
+	return has
 }
 
 // check looks at what nodes say of each other, when all are known.
@@ -220,10 +239,8 @@ func (p *graphPlan) check(scope graphScope) error {
 	if err := p.checkCycle(); err != nil {
 		return err
 	}
-	for i, n := range p.nodes {
-		if err := p.checkRefs(i, n, scope); err != nil {
-			return err
-		}
+	if err := p.checkRefs(scope); err != nil {
+		return err
 	}
 	if _, ok := p.byID[p.result]; p.result != "" && !ok {
 		return badInput("result: there is no node %q", clip(string(p.result), 80))

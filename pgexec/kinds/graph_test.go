@@ -133,6 +133,29 @@ func TestGraph_LargeGraphIsChecked(t *testing.T) {
 	wantFailure(t, err, "bad_input", true, "nodes: 10001 nodes are over the limit of 10000")
 }
 
+// What a graph may cost to check is bounded, however its nodes follow and name each other.
+func TestGraph_DenseGraphIsCheckedInTime(t *testing.T) {
+	t.Parallel()
+	dense := func(count, parents int) json.RawMessage {
+		nodes := make([]string, count)
+		for i := range nodes {
+			var after []string
+			for k := max(0, i-parents); k < i; k++ {
+				after = append(after, fmt.Sprintf(`"%x"`, k))
+			}
+			nodes[i] = fmt.Sprintf(`{"id":"%x","kind":"sql","after":[%s],"input":[{"$ref":"%x#"},{"$ref":"0#"}]}`, i, strings.Join(after, ","), max(0, i-parents))
+		}
+		nodes[0] = `{"id":"0","kind":"sql"}`
+		return json.RawMessage(`{"nodes":[` + strings.Join(nodes, ",") + `]}`)
+	}
+	p, err := parseGraph(dense(maxGraphNodes, 20), testScope)
+	if err != nil || len(p.nodes) != maxGraphNodes {
+		t.Fatal(err)
+	}
+	_, err = parseGraph(dense(maxGraphNodes, 200), testScope)
+	wantFailure(t, err, "bad_input", true, "nodes: ids, kinds and parents take more than the 1048576 bytes of one record")
+}
+
 func FuzzParseGraph(f *testing.F) {
 	for _, s := range []string{
 		`{"nodes":[{"id":"a","kind":"http"},{"id":"b","kind":"sql","after":["a"],"input":{"$ref":"a#/body"}}],"result":"b"}`,
