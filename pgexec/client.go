@@ -43,8 +43,8 @@ type Client struct {
 	closed   bool
 }
 
-// NewClient returns a client on the pool's database. The pool must outlive it;
-// [Client.Close] ends the connection that waiting opens.
+// NewClient returns a client on the pool's database. The pool must outlive it, and its connections have client_encoding
+// UTF8, else calls return an error; [Client.Close] ends the connection that waiting opens.
 func NewClient(pool *pgxpool.Pool, cfg *ClientConfig) *Client {
 	if cfg == nil {
 		cfg = &ClientConfig{}
@@ -110,6 +110,9 @@ func (c *Client) StartTx(ctx context.Context, tx pgx.Tx, kind string, input any,
 	args, err := startArgs(kind, raw, opts)
 	if err != nil {
 		return RunID{}, err
+	}
+	if err := checkEncoding(tx.Conn()); err != nil {
+		return RunID{}, fmt.Errorf("start run: %w", err)
 	}
 	var id RunID
 	err = tx.QueryRow(ctx, sql.ClientStart, args...).Scan(&id)

@@ -102,6 +102,9 @@ func (c *Client) SignalTx(ctx context.Context, tx pgx.Tx, id RunID, name string,
 	if err != nil {
 		return fmt.Errorf("payload of signal %q: %w", name, err)
 	}
+	if err := checkEncoding(tx.Conn()); err != nil {
+		return fmt.Errorf("signal run %s: %w", id, err)
+	}
 	var signalID int64
 	err = tx.QueryRow(ctx, sql.ClientSignal, id, name, string(raw), orNil(string(opts.NodeID)), orNil(opts.DedupeKey)).Scan(&signalID)
 	if err != nil {
@@ -164,6 +167,9 @@ func (c *Client) Retry(ctx context.Context, id RunID) (string, error) {
 func (c *Client) control(ctx context.Context, statement, verb string, id RunID, args ...any) (string, error) {
 	var answer string
 	err := c.inTx(ctx, func(tx pgx.Tx) error {
+		if err := checkEncoding(tx.Conn()); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, statement, append([]any{id}, args...)...).Scan(&answer)
 	})
 	if err != nil {

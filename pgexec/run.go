@@ -100,18 +100,14 @@ func (r *Run) Output(dst any) error {
 
 // Get reads one run. It returns [ErrRunNotFound] if there is none with that id.
 func (c *Client) Get(ctx context.Context, id RunID) (*Run, error) {
-	rows, err := c.pool.Query(ctx, sql.ClientGet, id)
+	runs, err := c.readRuns(ctx, sql.ClientGet, id)
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", id, err)
 	}
-	run, err := pgx.CollectExactlyOneRow(rows, scanRun)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if len(runs) == 0 {
 		return nil, fmt.Errorf("run %s: %w", id, ErrRunNotFound)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read run %s: %w", id, err)
-	}
-	return run, nil
+	return runs[0], nil
 }
 
 // ListOpts narrow a listing.
@@ -141,11 +137,7 @@ func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
 	if limit == 0 {
 		limit = 100
 	}
-	rows, err := c.pool.Query(ctx, sql.ClientList, orNil(opts.Before), statuses, orNil(opts.Kind), limit, opts.Roots)
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, scanRun)
+	runs, err := c.readRuns(ctx, sql.ClientList, orNil(opts.Before), statuses, orNil(opts.Kind), limit, opts.Roots)
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
@@ -155,15 +147,23 @@ func (c *Client) List(ctx context.Context, opts *ListOpts) ([]*Run, error) {
 // Descendants reads the runs below some runs, their children first, then
 // theirs, and so on; at most limit of them.
 func (c *Client) Descendants(ctx context.Context, ids []RunID, limit int) ([]*Run, error) {
-	rows, err := c.pool.Query(ctx, sql.ClientDescendants, runlog.Texts(ids), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list child runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, scanRun)
+	runs, err := c.readRuns(ctx, sql.ClientDescendants, runlog.Texts(ids), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list child runs: %w", err)
 	}
 	return runs, nil
+}
+
+func (c *Client) readRuns(ctx context.Context, statement string, args ...any) ([]*Run, error) {
+	rows, err := c.pool.Query(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEncoding(rows.Conn()); err != nil {
+		rows.Close()
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanRun)
 }
 
 func scanRun(row pgx.CollectableRow) (*Run, error) {

@@ -138,8 +138,11 @@ type Runtime struct {
 	rt    *runtime.Runtime
 }
 
+// MinPoolConns is how many connections a replica's pool must be allowed to have: its loops use so many at once (G8).
+const MinPoolConns = 4
+
 // New returns a replica on the pool's database, which [Runtime.Run] starts.
-// The pool must outlive it.
+// The pool must outlive it. Its connections, [MinPoolConns] of them or more, have client_encoding UTF8.
 func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 	if cfg == nil {
 		cfg = &Config{}
@@ -147,6 +150,9 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 	c := cfg.withDefaults(pool)
 	if err := c.validate(); err != nil {
 		return nil, err
+	}
+	if size := pool.Config().MaxConns; size < MinPoolConns {
+		return nil, fmt.Errorf("pgexec: the pool may have %d connections; a replica needs at least %d: raise MaxConns, or pool_max_conns in the database's address", size, MinPoolConns)
 	}
 	blobs := blob.New(pool, blob.Config{Write: c.BlobStore, Read: c.BlobRead})
 	return &Runtime{pool: pool, blobs: blobs, log: c.Logger, rt: runtime.New(runtime.Config{
@@ -177,22 +183,31 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 // as soon as its own last node in flight is; after [Config.Grace] the rest is
 // cancelled. A context that ends during start-up ends the start-up.
 //
-// Run returns an error if the schema does not fit this build, a blob store cannot be opened or the first
+// Run returns an error if the schema does not fit this build, the pool's connections are not for UTF-8
+// (client_encoding), a blob store cannot be opened or the first
 // session cannot be. Later losses of the database are waited for, with
 // all runs dropped meanwhile, since other replicas may have taken them.
 func (r *Runtime) Run(ctx context.Context) error {
-	if err := schema.Check(ctx, r.pool); err != nil {
+	defer r.blobs.Close()
+	if err := r.check(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	if err := r.blobs.Check(ctx); err != nil {
-		return err
-	}
-	defer r.blobs.Close()
 	r.warnOfUnread(ctx)
 	return r.rt.Run(ctx)
+}
+
+// check looks whether the database and the blob stores are fit for a replica.
+func (r *Runtime) check(ctx context.Context) error {
+	if err := schema.Check(ctx, r.pool); err != nil {
+		return err
+	}
+	if err := checkPoolEncoding(ctx, r.pool); err != nil {
+		return fmt.Errorf("pgexec: %w", err)
+	}
+	return r.blobs.Check(ctx)
 }
 
 // warnOfUnread names the blob stores that a change of the configuration may have forgotten.

@@ -3,6 +3,7 @@ select pg_catalog.current_setting('statement_timeout') as former,
        pg_catalog.set_config('statement_timeout', $1::text, true),
        pg_catalog.set_config('idle_in_transaction_session_timeout', $2::text, true),
        pg_catalog.set_config('pgexec.idempotency_key', $3::text, true),
+       pg_catalog.set_config('client_encoding', 'UTF8', true),
        pg_catalog.set_config('datestyle', 'ISO', true),
        pg_catalog.set_config('bytea_output', 'hex', true),
        pg_catalog.set_config('extra_float_digits', '1', true)

@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	// minPoolSize is what the loops of a replica need at the same time.
-	minPoolSize     = 4
 	defaultPoolSize = 16
 	// closeTimeout bounds what a finished replica still waits for.
 	closeTimeout = 5 * time.Second
@@ -134,8 +132,8 @@ func (s serve) validate() error {
 	switch {
 	case s.maxHotRuns < 1:
 		return usageErrorf("--max-hot-runs %d: want a positive number", s.maxHotRuns)
-	case s.poolSize != 0 && s.poolSize < minPoolSize:
-		return usageErrorf("--pool-size %d: a replica needs at least %d", s.poolSize, minPoolSize)
+	case s.poolSize != 0 && s.poolSize < pgexec.MinPoolConns:
+		return usageErrorf("--pool-size %d: a replica needs at least %d", s.poolSize, pgexec.MinPoolConns)
 	case s.grace <= 0:
 		return usageErrorf("--grace %s: want a positive duration", s.grace)
 	case len(s.queues) == 0:
@@ -158,8 +156,8 @@ func (a *app) replicaConfig(ctx context.Context, s serve, log *slog.Logger) (*pg
 		poolConfig.MaxConns = int32(s.poolSize)
 	case !namesPoolSize(poolConfig):
 		poolConfig.MaxConns = defaultPoolSize
-	case poolConfig.MaxConns < minPoolSize:
-		return nil, nil, usageErrorf("pool_max_conns=%d in the database URL: a replica needs at least %d", poolConfig.MaxConns, minPoolSize)
+	case poolConfig.MaxConns < pgexec.MinPoolConns:
+		return nil, nil, usageErrorf("pool_max_conns=%d in the database URL: a replica needs at least %d", poolConfig.MaxConns, pgexec.MinPoolConns)
 	}
 	cfg := &pgexec.Config{
 		Kinds:      pgexec.NewKinds(),

@@ -144,7 +144,7 @@ func (k *sqlKind) transact(ctx context.Context, tx *sqlTx, in *sqlInput, idempot
 	// The first statement takes the snapshot; after it no statement can make a read-only transaction writable.
 	var former string
 	err := tx.QueryRow(ctx, sql.KindsSQLSettings, milliseconds(in.timeout), milliseconds(idleInTransaction), idempotencyKey).
-		Scan(&former, nil, nil, nil, nil, nil, nil)
+		Scan(&former, nil, nil, nil, nil, nil, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("set up transaction: %w", err)
 	}

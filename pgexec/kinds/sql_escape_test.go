@@ -85,7 +85,7 @@ func (b *sqlBundle) checkUntouched() {
 	b.t.Helper()
 	const query = `select (select string_agg(id || name, ',') from public.items), current_setting('search_path'),
 		coalesce(current_setting('app.tenant', true), ''), current_setting('default_transaction_read_only'),
-		(select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())),
+		(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
 		(select count(*) from pg_largeobject_metadata), (select last_value from public.numbers),
 		current_setting('lock_timeout'), (select count(*) from pg_class where relname = 'left_behind'),
 		(select count(*) from pg_listening_channels()), (select count(*) from pg_cursors where is_holdable)`

@@ -327,6 +327,25 @@ func TestSQL_FailureAtCommitIsTheNodes(t *testing.T) {
 	wantFailure(t, err, "23503", true, "violates foreign key constraint")
 }
 
+// What the pool's connections are set to is not what a node's text is in.
+func TestSQL_TextIsUTF8(t *testing.T) {
+	t.Parallel()
+	b := setupSQL(t)
+	cfg := b.pool.Config()
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "LATIN1"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	other := &sqlBundle{&sqlKind{pool: pool}, t}
+	other.must(`{"sql":"insert into items values (2, $1), (3, 'Füße')","params":["Grüße, 你好"],"write":true}`)
+	const query = `{"sql":"select name from items where id > 1 order by id"}`
+	if here, there := other.must(query), b.must(query); !strings.Contains(string(there), `"rows":[{"name":"Grüße, 你好"},{"name":"Füße"}]`) || string(here) != string(there) {
+		t.Errorf("there is %s, it reads %s", there, here)
+	}
+}
+
 // The bounds of a statement are not those of its node's record, which is written in the same transaction, perhaps after
 // a blob store has taken the output.
 func TestSQL_BoundsAreTheStatements(t *testing.T) {
