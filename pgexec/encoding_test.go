@@ -27,13 +27,15 @@ func TestEncoding_OtherThanUTF8IsRefused(t *testing.T) {
 	t.Cleanup(pool.Close)
 	b := bundleOn(t, pool)
 	for name, call := range map[string]func() error{
-		"start":   func() error { _, err := b.client.Start(b.ctx, "greet", "Grüße", nil); return err },
-		"startTx": func() error { return inTx(b, func(tx pgx.Tx) error { _, err := b.client.StartTx(b.ctx, tx, "greet", nil, nil); return err }) },
-		"signal":  func() error { return b.client.Signal(b.ctx, id, "näme", nil, nil) },
-		"cancel":  func() error { _, err := b.client.Cancel(b.ctx, id, "müde"); return err },
-		"get":     func() error { _, err := b.client.Get(b.ctx, id); return err },
-		"list":    func() error { _, err := b.client.List(b.ctx, nil); return err },
-		"below":   func() error { _, err := b.client.Descendants(b.ctx, []pgexec.RunID{id}, 1); return err },
+		"start": func() error { _, err := b.client.Start(b.ctx, "greet", "Grüße", nil); return err },
+		"startTx": func() error {
+			return inTx(b, func(tx pgx.Tx) error { _, err := b.client.StartTx(b.ctx, tx, "greet", nil, nil); return err })
+		},
+		"signal": func() error { return b.client.Signal(b.ctx, id, "näme", nil, nil) },
+		"cancel": func() error { _, err := b.client.Cancel(b.ctx, id, "müde"); return err },
+		"get":    func() error { _, err := b.client.Get(b.ctx, id); return err },
+		"list":   func() error { _, err := b.client.List(b.ctx, nil); return err },
+		"below":  func() error { _, err := b.client.Descendants(b.ctx, []pgexec.RunID{id}, 1); return err },
 		"run": func() error {
 			kinds := pgexec.NewKinds()
 			pgexec.AddKind(kinds, "greet", func(_ context.Context, _ *pgexec.Node, in json.RawMessage) (json.RawMessage, error) { return in, nil }, nil)
