@@ -78,11 +78,12 @@ func (w *Waker) runSweeps(ctx context.Context) {
 	}
 }
 
-// wakeWaiting wakes runs that wait for a kind this replica has, or programs outside do.
+// wakeWaiting wakes runs of our queues that wait for a kind this replica has, or programs outside do. In another queue
+// the wake would go to replicas that have none of them.
 func (w *Waker) wakeWaiting(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	woke, err := one[wokeRow](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch)
+	woke, err := one[wokeRow](ctx, w.cfg.Pool, sql.WakeWaiting, w.cfg.Kinds, dueBatch, w.cfg.Queues)
 	if err != nil {
 		return fmt.Errorf("wake waiting runs: %w", err)
 	}

@@ -28,7 +28,7 @@ func TestPlans_NoSequentialScan(t *testing.T) {
 		args            []any
 	}{
 		{"due", sql.WakeDue, []any{dueBatch, int64(500_000)}},
-		{"waiting", sql.WakeWaiting, []any{[]string{"k"}, dueBatch}},
+		{"waiting", sql.WakeWaiting, []any{[]string{"k"}, dueBatch, []string{"default"}}},
 		{"sweep", sql.WakeSweep, []any{int64(0), sweepPage, "pgexec-1", int64(10_000_000), []int64{1, 2}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func TestParked_HundredThousandAreNoLoad(t *testing.T) {
 	}{
 		{"timers", sql.WakeDue, []any{dueBatch, int64(500_000)}, 1},
 		{"sweep", sql.WakeSweep, []any{int64(0), sweepPage, "pgexec-1", int64(10_000_000), []int64{}}, 1},
-		{"sweep of waiting kinds", sql.WakeWaiting, []any{[]string{"k"}, dueBatch}, 1},
+		{"sweep of waiting kinds", sql.WakeWaiting, []any{[]string{"k"}, dueBatch, []string{"default"}}, 1},
 		{"poll", sql.OwnershipOwned, []any{int32(1)}, owned},
 		{"poll of a replica that owns nothing", sql.OwnershipOwned, []any{int32(2)}, 0},
 		{"search for owners that are not listed", sql.OwnershipFinderRelist, nil, 4},

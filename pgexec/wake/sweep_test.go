@@ -101,6 +101,7 @@ func TestSweep_LeavesTheRestAlone(t *testing.T) {
 		{"parked run without a wake", `with d as (delete from pgexec.river_job) update pgexec.runs set status = 'parked', wake_job = null`},
 		{"run that is not due", `with d as (delete from pgexec.river_job) update pgexec.runs set wake_job = null, run_at = now() + interval '1 hour'`},
 		{"run that waits for another kind", `with d as (delete from pgexec.river_job) update pgexec.runs set wake_job = null, waiting_kinds = '{other}'`},
+		{"run of a queue that is not served here", `with d as (delete from pgexec.river_job) update pgexec.runs set wake_job = null, waiting_kinds = '{mine}', queue = 'theirs'`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := setup(t)
