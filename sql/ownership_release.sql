@@ -1,4 +1,4 @@
--- Gives runs back to the queue, each only while owner and epoch are still ours: with a wake, or, when they wait for kinds, without. A row somebody else has locked is left and comes back as still held; no lock is waited for. Nobody is notified: the queues whose wakes are to be told of come back.
+-- Gives runs back to the queue, each only while owner and epoch are still ours: with a wake, or, when they wait for kinds or for $6 microseconds, without. A row somebody else has locked is left and comes back as still held; no lock is waited for. Nobody is notified: the queues whose wakes are to be told of come back.
 with held as materialized (
   select r.run_id, h.epoch
   from unnest($2::text[]::uuid[], $3::bigint[]) as h (run_id, epoch)
@@ -11,8 +11,9 @@ with held as materialized (
   for update of r skip locked
 ), released as (
   update pgexec.runs r
-  set owner = null, status = 'queued', may_ask = true, waiting_kinds = $4::text[], reason = $5::text,
-    wake_job = case when $4::text[] is null then nextval('pgexec.river_job_id_seq') end
+  set owner = null, status = 'queued', may_ask = true, waiting_kinds = $4::text[], reason = nullif(pgexec.utf8_lossy($5::bytea), ''),
+    run_at = case when $6::bigint > 0 then clock_timestamp() + $6::bigint * interval '1 microsecond' else r.run_at end,
+    wake_job = case when $4::text[] is null and $6::bigint = 0 then nextval('pgexec.river_job_id_seq') end
   from locked l
   where r.run_id = l.run_id
   returning r.run_id, r.wake_job, r.queue, r.priority

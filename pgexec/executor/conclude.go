@@ -12,13 +12,18 @@ import (
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
+// conclusionRetry paces the claims of a run that cannot be ended, paused or gone on with: its row or its log is refused by
+// the database, which may last.
+var conclusionRetry = RetryPolicy{MinBackoff: time.Second, MaxBackoff: 5 * time.Minute}
+
 // concludeTimeout bounds the statement that gives a run up. If it cannot run,
 // the replica's audit or its successor's does the same later.
 const concludeTimeout = 10 * time.Second
 
 // conclude does in the database what the ending asks for. Whatever cannot be
 // done leaves the run with this owner; releasing it then is always safe, since
-// the statement names owner and epoch.
+// the statement names owner and epoch. What the database has refused it may
+// refuse again: the run waits before it is claimed the next time (C27).
 func (r *Run) conclude(workCtx context.Context, end ending) {
 	if errors.Is(r.stop.lost, ErrOwnershipLost) || errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
 		return // the session is gone; whoever finds it dead puts the run back
@@ -33,8 +38,10 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 		err = inTime(workCtx, r.finishCancelled)
 	case endPaused:
 		err = inTime(workCtx, r.pause)
-	case endReleased, endLost:
-		err = inTime(workCtx, r.release)
+	case endReleased:
+		r.release(workCtx, nil)
+	case endLost:
+		r.release(workCtx, refusal(workCtx, r.stop.lost))
 	case endParked:
 	}
 	switch {
@@ -45,9 +52,15 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 	case !errors.Is(err, runlog.ErrFenced):
 		r.log.Error("conclude run, releasing it", "error", err)
 	}
-	if err := inTime(workCtx, r.release); err != nil {
-		r.log.Warn("release run", "error", err)
+	r.release(workCtx, refusal(workCtx, err))
+}
+
+// refusal returns an error of which there may be more when the run is claimed again; nil for any other.
+func refusal(workCtx context.Context, err error) error {
+	if errors.Is(err, runlog.ErrChanged) || errors.Is(err, context.Cause(workCtx)) || lostToOthers(err) {
+		return nil
 	}
+	return err
 }
 
 // inTime gives a step concludeTimeout, also when workCtx has ended.
@@ -163,17 +176,27 @@ func (r *Run) pause(ctx context.Context) error {
 }
 
 // release gives the run back to the queue: with a wake, or, when only kinds
-// that this replica does not have are left, for a replica that has them.
-func (r *Run) release(ctx context.Context) error {
+// that this replica does not have are left, for a replica that has them. One that was
+// refused waits for longer each time.
+func (r *Run) release(workCtx context.Context, refused error) {
 	held := []ownership.Held{{RunID: r.claimed.RunID, Epoch: r.claimed.Epoch}}
 	var opts *ownership.ReleaseOpts
-	if kinds := r.ready.missingKinds(); len(kinds) > 0 && r.stop.lost == nil {
+	if refused != nil {
+		wait := conclusionRetry.Backoff(uint32(r.g.ClaimsWithoutProgress()))
+		opts = &ownership.ReleaseOpts{After: wait, Reason: truncate("tried again: "+refused.Error(), maxErrorMessage)}
+	} else if kinds := r.ready.missingKinds(); len(kinds) > 0 && r.stop.lost == nil {
 		r.log.Info("run waits for a replica with other kinds", "kinds", kinds)
 		opts = &ownership.ReleaseOpts{WaitingKinds: kinds}
 	}
-	released, err := ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
+	var released ownership.Released
+	err := inTime(workCtx, func(ctx context.Context) (err error) {
+		released, err = ownership.Release(ctx, r.x.Pool, r.x.ReplicaID, held, opts)
+		return err
+	})
 	r.x.Writer.TellQueues(released.Queues)
-	return err
+	if err != nil && !errors.Is(context.Cause(workCtx), ErrOwnershipLost) {
+		r.log.Warn("release run", "error", err)
+	}
 }
 
 func idStrings(ids []graph.NodeID) []string {

@@ -13,6 +13,8 @@
 //   - What can never be recorded, made or read ends the node or pauses the run, and is
 //     not tried for ever: TestRun_ChildThatCanNeverBe, TestRun_LogThatCannotBeDecodedIsPaused,
 //     TestRun_RecordThatNeverFitsPausesIt.
+//   - What the database refuses is tried again after longer and longer times (C27):
+//     TestRun_WhatTheDatabaseRefusesIsTriedMoreAndMoreSeldom_C27.
 //   - A drain or a lost session is never counted as an attempt (C17):
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there

@@ -115,11 +115,16 @@ func (r *Run) lose(err error) {
 	}
 	r.stop.lost = err
 	r.cancelHandlers(ErrOwnershipLost)
-	if errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) || errors.Is(err, wake.ErrNoRun) {
+	if lostToOthers(err) {
 		r.log.Info("run lost", "error", err)
 		return
 	}
 	r.log.Error("run dropped: its record was refused", "error", err)
+}
+
+// lostToOthers: somebody else has the run, or will have.
+func lostToOthers(err error) bool {
+	return errors.Is(err, runlog.ErrFenced) || errors.Is(err, runlog.ErrClosed) || errors.Is(err, wake.ErrNoRun)
 }
 
 // refused pauses the run: what there is to say of it can never be recorded, or what it waits for never be read,

@@ -15,6 +15,8 @@ type decisions struct {
 	pauseReason string
 	// deaths are those of replicas that had the run, without progress in between.
 	deaths []int32
+	// claims counts those without progress since.
+	claims int
 }
 
 // Finished returns the record that ended the run, nil while it has not finished.
@@ -31,8 +33,12 @@ func (d *decisions) PauseReason() string { return d.pauseReason }
 // the last record of a node, of a failed attempt or of a resumption.
 func (d *decisions) DeathsWithoutProgress() []int32 { return slices.Clone(d.deaths) }
 
+// ClaimsWithoutProgress returns how many claims there were since the last record of a node, of a failed attempt, of a
+// resumption or of a retry.
+func (d *decisions) ClaimsWithoutProgress() int { return d.claims }
+
 // progressed takes in the record of a node that ended, or of an attempt that failed.
-func (d *decisions) progressed() { d.deaths = nil }
+func (d *decisions) progressed() { d.deaths, d.claims = nil, 0 }
 
 // wantPause has the run pause for what a node's record says, if it says so.
 func (d *decisions) wantPause(reason string) {
@@ -43,7 +49,10 @@ func (d *decisions) wantPause(reason string) {
 
 // pausedNow and resumed take in what was decided.
 func (d *decisions) pausedNow() { d.paused, d.pauseReason = true, "" }
-func (d *decisions) resumed()   { d.paused, d.deaths = false, nil }
+func (d *decisions) resumed() {
+	d.paused = false
+	d.progressed()
+}
 
 // mayFollow reports whether a record may follow the end of the run. One that did not succeed may be
 // claimed again to be retried. A cancelled one is when the run it is a part of is retried.
@@ -57,6 +66,7 @@ func (g *Graph) applyClaim(rec *pb.Claim) {
 		g.nodes[RootID].ReadyUs = g.nowUs
 	}
 	g.claimed()
+	g.claims++
 	if dead := rec.GetDeadReplicaId(); dead != 0 {
 		g.deaths = append(g.deaths, dead)
 	}
@@ -92,6 +102,7 @@ func (g *Graph) applyRetried(seq int64, ids []string) error {
 		revived[i] = n
 	}
 	g.finished = nil
+	g.progressed()
 	for _, n := range revived {
 		n.Outcome = Outcome{}
 		n.startOver()

@@ -55,6 +55,23 @@ func TestRetried_ACancelledRunGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
+// C18: deaths, and claims without progress, are counted anew from a retry.
+func TestRetried_DeathsAreCountedAnew_C18(t *testing.T) {
+	r := start(t)
+	r.endChild(RootID, pb.NodeStatus_NODE_STATUS_FAILED, 1)
+	r.apply(claim(7))
+	r.apply(claim(8))
+	if deaths, claims := len(r.g.DeathsWithoutProgress()), r.g.ClaimsWithoutProgress(); deaths != 2 || claims != 2 {
+		t.Errorf("%d deaths, %d claims; want 2 of each", deaths, claims)
+	}
+	r.apply(finishedAs(pb.RunStatus_RUN_STATUS_FAILED))
+	r.apply(claim(0))
+	r.apply(retried(string(RootID)))
+	if deaths, claims := len(r.g.DeathsWithoutProgress()), r.g.ClaimsWithoutProgress(); deaths != 0 || claims != 0 {
+		t.Errorf("%d deaths, %d claims after a retry", deaths, claims)
+	}
+}
+
 func TestRetried_NothingFollowsASuccess(t *testing.T) {
 	r := start(t)
 	r.succeed(RootID)

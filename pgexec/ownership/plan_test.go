@@ -47,7 +47,7 @@ func TestStatements_NoSequentialScan(t *testing.T) {
 		"claim_look": {sql.OwnershipClaimLook, queued},
 		"claim": {sql.OwnershipClaim, id + "," + queued +
 			`, '{1,2,3}', '{0,0,0}', '{0,0,0}', '{0,0,0}', array['\x1200', '\x1200', '\x1200']::bytea[]`},
-		"release": {sql.OwnershipRelease, id + "," + held + `, '{1,1,1}', null, null`},
+		"release": {sql.OwnershipRelease, id + "," + held + `, '{1,1,1}', null, null, 0`},
 		"owned":   {sql.OwnershipOwned, id},
 		"relist":  {sql.OwnershipFinderRelist, ""},
 		"bury":    {sql.OwnershipBury, id + "," + id},

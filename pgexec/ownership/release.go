@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -33,6 +34,11 @@ type ReleaseOpts struct {
 	// WaitingKinds are the kinds the released runs need and this replica has
 	// not. The runs get no wake; a replica that has one of the kinds finds them.
 	WaitingKinds []string
+	// After, when positive, is how long the runs are to wait before they are claimed again. They get no wake
+	// before.
+	After time.Duration
+	// Reason says for people what the runs wait for. Defaults to the kinds.
+	Reason string
 }
 
 // Released is what became of a release.
@@ -65,12 +71,12 @@ func Release(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held 
 
 // TryRelease is [Release] that waits for nobody.
 func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, held []Held, opts *ReleaseOpts) (Released, error) {
-	var kinds []string
-	var reason *string
-	if opts != nil && len(opts.WaitingKinds) > 0 {
-		kinds = opts.WaitingKinds
-		text := "waits for kind " + strings.Join(kinds, ", ")
-		reason = &text
+	var o ReleaseOpts
+	if opts != nil {
+		o = *opts
+	}
+	if len(o.WaitingKinds) > 0 {
+		o.Reason = cmp.Or(o.Reason, "waits for kind "+strings.Join(o.WaitingKinds, ", "))
 	}
 	runIDs, epochs := make([]runlog.RunID, len(held)), make([]int64, len(held))
 	for i, h := range held {
@@ -78,7 +84,7 @@ func TryRelease(ctx context.Context, pool *pgxpool.Pool, id runlog.ReplicaID, he
 	}
 	var still []runlog.RunID
 	var queues []string
-	err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, kinds, reason).Scan(&still, &queues)
+	err := pool.QueryRow(ctx, sql.OwnershipRelease, int32(id), runlog.Texts(runIDs), epochs, o.WaitingKinds, []byte(o.Reason), o.After.Microseconds()).Scan(&still, &queues)
 	switch {
 	case lostRace(err):
 		return Released{Locked: len(held)}, nil

@@ -99,6 +99,26 @@ func TestRelease_WaitingKinds(t *testing.T) {
 	}
 }
 
+// C27: a run that is to wait gets no wake, and is claimed when its time has come.
+func TestRelease_After(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.open()
+	w := b.start()
+	got := b.claim(b.claimer(s), w, "claimed")
+	_, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(got), &ownership.ReleaseOpts{After: time.Hour, Reason: "no \x00 \xff"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.wantRun(w.RunID, "queued owner - epoch 1 wake - orphaned by -")
+	if waits := value[string](b, `select concat_ws(' ', run_at > now() + interval '50 min', run_at < now() + interval '70 min', reason) from pgexec.runs`); waits != "t t no \uFFFD \uFFFD" {
+		t.Errorf("the run waits: %q", waits)
+	}
+	b.claim(b.claimer(s), ownership.Want{RunID: w.RunID}, "settled")
+	b.exec(`update pgexec.runs set run_at = now()`)
+	b.claim(b.claimer(s), ownership.Want{RunID: w.RunID}, "claimed")
+}
+
 // C03: a run that was taken over, or that has ended, is not touched by its former owner's release.
 func TestRelease_OnlyWhatIsStillHeld(t *testing.T) {
 	t.Parallel()
