@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -203,5 +204,73 @@ func TestTx_SavepointsAndIsolation(t *testing.T) {
 	run := b.wait(b.start("effect", nil))
 	if n := query[int](b, `select count(*) from effects`); n != 1 || string(run.Result) != `"serializable"` {
 		t.Errorf("%d effects, want 1; the run is %s with %s: %s", n, run.Status, run.Result, run.Error)
+	}
+}
+
+// G6: transactions that see nothing of what their siblings record meanwhile commit with their nodes' records all the same. No
+// handler is called twice, and the run stays where it is.
+func TestTx_SnapshotsOlderThanTheirSiblingsRecords_G6(t *testing.T) {
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			b := setup(t)
+			if _, err := b.pool.Exec(b.ctx, `create table effects (run_id uuid, node_id text)`); err != nil {
+				t.Fatal(err)
+			}
+			const width, runs = 4, 2
+			var calls atomic.Int64
+			var began, recorded sync.WaitGroup
+			began.Add(width * runs)
+			recorded.Add(runs)
+			kinds := pgexec.NewKinds()
+			pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+				for range width {
+					n.Spawn("effect", nil, nil)
+				}
+				n.Spawn("then", nil, &pgexec.SpawnOpts{After: []pgexec.NodeRef{n.Spawn("sibling", nil, nil)}})
+				return 0, nil
+			}, nil)
+			pgexec.AddKind(kinds, "effect", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
+				calls.Add(1)
+				tx, err := n.Tx(ctx)
+				if err != nil {
+					return 0, err
+				}
+				for _, statement := range []string{`set transaction isolation level ` + level, `select 1`} {
+					if _, err := tx.Exec(ctx, statement); err != nil {
+						return 0, err
+					}
+				}
+				began.Done()
+				recorded.Wait()
+				_, err = tx.Exec(ctx, `insert into effects values ($1, $2)`, n.RunID(), string(n.ID()))
+				return 0, err
+			}, nil)
+			pgexec.AddKind(kinds, "sibling", func(context.Context, *pgexec.Node, none) (int, error) {
+				began.Wait()
+				return 0, nil
+			}, nil)
+			pgexec.AddKind(kinds, "then", func(context.Context, *pgexec.Node, none) (int, error) {
+				recorded.Done()
+				return 0, nil
+			}, nil)
+			b.replica(kinds)
+			var ids []pgexec.RunID
+			for range runs {
+				ids = append(ids, b.start("root", nil))
+			}
+			for _, id := range ids {
+				b.succeed(id)
+				b.checkLog(id)
+			}
+			if n := calls.Load(); n != width*runs {
+				t.Errorf("%d calls of %d nodes", n, width*runs)
+			}
+			if n := query[int](b, `select count(distinct (run_id, node_id)) from effects`); n != width*runs {
+				t.Errorf("%d effects, want %d", n, width*runs)
+			}
+			if n := query[int](b, `select max(epoch) from pgexec.runs`); n != 1 {
+				t.Errorf("a run was claimed %d times", n)
+			}
+		})
 	}
 }

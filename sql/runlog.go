@@ -12,6 +12,10 @@ var (
 	RunlogAppendMany string
 	//go:embed runlog_append_tx.sql
 	RunlogAppendTx string
+	//go:embed runlog_append_tx_ahead.sql
+	RunlogAppendTxAhead string
+	//go:embed runlog_is_next.sql
+	RunlogIsNext string
 	//go:embed runlog_begin_tx.sql
 	RunlogBeginTx string
 	//go:embed runlog_tx_is_open.sql

@@ -1,2 +1,2 @@
--- For a connection that only appends: each plan is made once and finds each row by key, however small the tables are when it is made. The server does not end it while it rests.
-select set_config('enable_seqscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('idle_session_timeout', '0', false)
+-- For a connection that only appends: each plan is made once and finds each row by key, however small the tables are when it is made. Each statement sees the newest rows, whatever isolation the database is set up for. The server does not end it while it rests.
+select set_config('enable_seqscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('idle_session_timeout', '0', false), set_config('default_transaction_isolation', 'read committed', false)

@@ -49,6 +49,7 @@ func (d *decisions) wantPause(reason string) {
 
 // pausedNow and resumed take in what was decided.
 func (d *decisions) pausedNow() { d.paused, d.pauseReason = true, "" }
+
 func (d *decisions) resumed() {
 	d.paused = false
 	d.progressed()

@@ -3,10 +3,8 @@ package runlog
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgexec/runtime/sql"
 )
@@ -22,8 +20,8 @@ func BeginTx(ctx context.Context, db beginner) (pgx.Tx, error) {
 }
 
 // commitApart commits on the transaction's own connection, in a goroutine of its own: what a handler
-// did may take long to commit, and the appends of other runs do not wait for it. A look
-// that this takes is on the flusher's connection, between its flushes: however many commits a failover
+// did may take long to commit, and the appends of other runs do not wait for it. What
+// it reads of the log is on the flusher's connection, between its flushes: however many commits a failover
 // leaves unanswered, there are no more connections.
 func (f *flusher) commitApart(ctx context.Context, flights []*flight) {
 	f.apart.Go(func() { f.commit(ctx, flights) })
@@ -44,36 +42,62 @@ func (f *flusher) commit(ctx context.Context, flights []*flight) {
 		f.settle(ctx, flights)
 	case ctx.Err() != nil:
 		f.resolve(flights, ErrClosed)
-	case errors.Is(err, errUnanswered): // perhaps committed: the log knows
+	default: // perhaps it committed and the answer was lost, or a claim was in its way: the log knows
 		f.resolve(f.look(ctx, flights), &TxError{err})
-	default:
-		f.resolve(flights, &TxError{err})
 	}
 }
 
-// errUnanswered: a commit was sent, and what the server made of it is not known.
-var errUnanswered = errors.New("the connection ended before the answer came")
-
+// sendTx commits, or rolls back.
 func (f *flusher) sendTx(ctx context.Context, fl *flight) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.FlushTimeout)
 	defer cancel()
-	t, tx := fl.tail, fl.entries[0].tx
-	tag, err := tx.Exec(ctx, sql.RunlogAppendTx, t.id, int64(fl.head), fl.entries[0].record, int32(t.owner), int64(t.epoch))
-	if err != nil {
+	tx := fl.entries[0].tx
+	ours, err := f.appendIn(ctx, tx, fl)
+	if err != nil || !ours {
+		rollback(tx)
 		return err
 	}
-	if tag.RowsAffected() == 0 {
-		defer rollback(tx)
-		return checkOpen(ctx, tx)
-	}
 	if err := tx.Commit(ctx); err != nil {
-		if !refusedCommit(err) {
-			return fmt.Errorf("%w: %w", errUnanswered, err)
-		}
 		return err
 	}
 	fl.outcome = written
 	return nil
+}
+
+// appendIn writes the record in the transaction and reports whether it may commit.
+//
+// A transaction with a snapshot of its own may not see the head, which was recorded after it began. Then the record is
+// written first, and whether it may be there is read on another connection: from then on no claim can commit before this
+// transaction has ended, since it would have to write at the same place.
+func (f *flusher) appendIn(ctx context.Context, tx pgx.Tx, fl *flight) (ours bool, err error) {
+	t, record := fl.tail, fl.entries[0].record
+	tag, err := tx.Exec(ctx, sql.RunlogAppendTx, t.id, int64(fl.head), record, int32(t.owner), int64(t.epoch))
+	if err != nil || tag.RowsAffected() == 1 {
+		return err == nil, err
+	}
+	var xid string
+	err = tx.QueryRow(ctx, sql.RunlogAppendTxAhead, t.id, int64(fl.head), record).Scan(&xid)
+	switch {
+	case err == nil:
+		return f.isNext(ctx, fl, xid)
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, checkOpen(ctx, tx)
+	default:
+		return false, err
+	}
+}
+
+// isNext reports whether a record that was written in that transaction is the run's next one, and the run still ours.
+func (f *flusher) isNext(ctx context.Context, fl *flight, xid string) (is bool, err error) {
+	t, pace := fl.tail, flushBackoff()
+	for {
+		err = f.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, sql.RunlogIsNext, t.id, int64(fl.head), int32(t.owner), int64(t.epoch), xid).Scan(&is)
+		})
+		if err == nil || !mayRetry(err) || !pace.wait(ctx) {
+			return is, err
+		}
+	}
 }
 
 // checkOpen tells a transaction that was ended from one whose record is refused. What the handler began instead is rolled back.
@@ -86,10 +110,4 @@ func checkOpen(ctx context.Context, tx pgx.Tx) error {
 		return ErrTxEnded
 	}
 	return nil
-}
-
-// refusedCommit: the server answered that it rolled back.
-func refusedCommit(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pg) && pg.Severity == "ERROR"
 }

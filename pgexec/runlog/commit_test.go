@@ -3,11 +3,13 @@ package runlog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
@@ -74,6 +76,129 @@ func TestAppendTx_FormerOwnerIsFenced_G3(t *testing.T) {
 	b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
 	b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2))
 	b.wantEffects(0)
+}
+
+// effectAt is effect in a transaction of that isolation level, with its one snapshot.
+func (b *bundle) effectAt(level string) pgx.Tx {
+	b.Helper()
+	tx, err := runlog.BeginTx(b.ctx, b.pool)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, statement := range []string{`set transaction isolation level ` + level, `insert into effects default values`} {
+		if _, err := tx.Exec(b.ctx, statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return tx
+}
+
+// snapshots are the isolation levels at which a transaction does not see what commits after its first statement.
+var snapshots = []string{"repeatable read", "serializable"}
+
+// G6: a transaction that does not see what was recorded since it began commits with its record all the same.
+func TestAppendTx_CommitsBehindRecordsItDoesNotSee_G6(t *testing.T) {
+	for _, level := range snapshots {
+		t.Run(level, func(t *testing.T) {
+			b := setup(t)
+			b.exec(`create table effects (id serial)`)
+			tail := b.open(b.writer(nil), b.newRun(), 1)
+			var open []pgx.Tx
+			for range 3 {
+				open = append(open, b.effectAt(level))
+			}
+			b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+			for i, tx := range open {
+				b.appendTx(tail, tx, node(t, fmt.Sprint("tx", i), 1)).wantSeqs(runlog.Seq(3 + i))
+			}
+			b.appendAll(tail, node(t, "b", 1)).wantSeqs(6)
+			b.wantEffects(3)
+		})
+	}
+}
+
+// G3, G6: a former owner's transaction that sees neither the claim nor what was recorded before it leaves nothing.
+func TestAppendTx_FormerOwnerThatSeesNoClaimIsFenced_G3(t *testing.T) {
+	for _, level := range snapshots {
+		for name, change := range map[string]func(b *bundle, id runlog.RunID, tail *runlog.Tail){
+			"claimed": func(b *bundle, id runlog.RunID, _ *runlog.Tail) { b.claim(b.pool, id, 2) },
+			"appended and claimed": func(b *bundle, id runlog.RunID, tail *runlog.Tail) {
+				b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+				b.claim(b.pool, id, 2)
+			},
+			"lost in a failover": func(b *bundle, id runlog.RunID, tail *runlog.Tail) {
+				b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+				b.exec(`delete from pgexec.run_log where run_id = $1 and seq = 2`, id)
+			},
+			"lost in a failover, written by another one": func(b *bundle, id runlog.RunID, tail *runlog.Tail) {
+				b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+				b.exec(`delete from pgexec.run_log where run_id = $1 and seq = 2`, id)
+				b.claim(b.pool, id, 2)
+			},
+		} {
+			t.Run(level+", "+name, func(t *testing.T) {
+				b := setup(t)
+				b.exec(`create table effects (id serial)`)
+				id := b.newRun()
+				tail := b.open(b.writer(nil), id, 1)
+				tx := b.effectAt(level)
+				change(b, id, tail)
+				before := value[string](b, `select string_agg(seq || encode(record, 'hex'), ' ' order by seq) from pgexec.run_log`)
+				b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
+				if after := value[string](b, `select string_agg(seq || encode(record, 'hex'), ' ' order by seq) from pgexec.run_log`); after != before {
+					t.Errorf("the log is %s, want %s", after, before)
+				}
+				b.wantEffects(0)
+			})
+		}
+	}
+}
+
+// G3: a claim that comes at any moment of such a commit is behind the record, or nothing of it is there.
+func TestAppendTx_RacesWithClaims_G3(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	w := b.writer(nil)
+	committed := 0
+	for round := range 60 {
+		id := b.newRun()
+		tail := b.open(w, id, 1)
+		tx := b.effectAt(snapshots[round%2])
+		b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+		claimed := make(chan error, 1)
+		go func() { claimed <- b.claimAnyhow(id, 2) }()
+		done := make(chan error, 1)
+		tail.AppendTx(tx, node(t, "tx", 1), func(_ runlog.Seq, err error) { done <- err })
+		err := <-done
+		if err := <-claimed; err != nil {
+			t.Fatal(err)
+		}
+		want := [][]byte{claimRecord(t, 1, 1), node(t, "a", 1)}
+		switch {
+		case err == nil:
+			committed++
+			want = append(want, node(t, "tx", 1))
+		case !errors.Is(err, runlog.ErrFenced):
+			t.Fatal(err)
+		}
+		b.wantLog(id, append(want, claimRecord(t, 2, 2))...)
+		b.wantEffects(committed)
+	}
+	t.Logf("%d of 60 came before the claim", committed)
+}
+
+// claimAnyhow is a claim in a transaction, again when an append came first.
+func (b *bundle) claimAnyhow(id runlog.RunID, owner runlog.ReplicaID) error {
+	for {
+		err := pgx.BeginFunc(b.ctx, b.pool, func(tx pgx.Tx) error {
+			_, _, err := b.tryClaim(tx, id, owner)
+			return err
+		})
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "23505" {
+			return err
+		}
+	}
 }
 
 // A transaction that cannot commit leaves nothing, and the run goes on.

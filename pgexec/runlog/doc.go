@@ -18,6 +18,9 @@
 //     head back: TestAppend_SameHeadOfAnotherOwnerIsFenced_G3.
 //   - G5 A callback comes after the commit, once, in the order of the run's appends:
 //     TestAppend_DurableBeforeCallback_G5, TestWriter_EachCallbackOnceWhileItStops.
+//   - G6 What a handler did in a transaction commits with the record or not at all, at any isolation level and whatever
+//     is recorded meanwhile: TestAppendTx_EffectAndRecordCommitTogether_G6, TestAppendTx_CommitsBehindRecordsItDoesNotSee_G6,
+//     TestAppendTx_RacesWithClaims_G3.
 //   - A run's finished record and its row change together or not at all:
 //     TestFinish_RecordAndRowTogether_G1; so does the news for its parent: TestFinish_ReachesTheParent_G4.
 //   - No flush waits for a row that another session has locked: TestFinish_WaitsForNoLock.
