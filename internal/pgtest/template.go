@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"testing"
 	"time"
@@ -14,13 +15,15 @@ import (
 )
 
 // template returns the name of the migrated template of this build's
-// migrations and makes it if the server has none. Its last step is the rename:
-// a template with that name is complete.
+// migrations, as they make it this week: with partitions from this week on. It is
+// made if the server has none. Its last step is the rename: a template with that
+// name is complete.
 func template(t testing.TB, admin string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupLimit)
 	defer cancel()
-	name := "pgexec_template_" + schema.Hash()[:12]
+	year, week := time.Now().UTC().ISOWeek()
+	name := fmt.Sprintf("pgexec_template_%s_%dw%02d", schema.Hash()[:12], year, week)
 	conn, err := pgx.Connect(ctx, admin)
 	if err != nil {
 		t.Fatalf("connect to test server: %v", err)
