@@ -147,7 +147,7 @@ func (r *Run) loop(claimCtx, workCtx context.Context) ending {
 			}
 			r.cancelHandlers(cause)
 		case <-r.giveUp:
-			r.log.Warn("handlers ignore their cancelled context; the run goes on without them", "in_flight", r.flight.attempts)
+			r.log.Warn("what was cancelled does not end; the run goes on without it", "handlers", r.flight.attempts, "records", r.flight.records)
 			return r.abandoned()
 		}
 	}

@@ -192,25 +192,15 @@ func (inc *incarnation) abandon(waker *wake.Waker) {
 }
 
 // drain hands all runs over, after readiness has failed. Claims stop first; each run is released by its own owner
-// goroutine as soon as it can be; at the grace deadline the rest is cancelled.
+// goroutine as soon as it can be; at the grace deadline the rest is cancelled, and soon after nothing is waited for.
 // The database pool is the caller's and closes after this.
 func (inc *incarnation) drain(waker *wake.Waker) {
 	started := time.Now()
 	inc.log.Info("draining", "hot_runs", inc.rt.HotRuns(), "grace", inc.rt.cfg.Grace)
 	inc.stopClaims()
-	deadline := time.AfterFunc(inc.rt.cfg.Grace, func() { inc.stopWork(executor.ErrDraining) })
-	defer deadline.Stop()
-	// A session lost in mid-drain ends the drain: others own the runs soon.
-	watch := make(chan struct{})
-	defer close(watch)
-	go func() {
-		select {
-		case <-inc.session.Lost():
-			inc.stopWork(executor.ErrOwnershipLost)
-			inc.writer.Abort()
-		case <-watch:
-		}
-	}()
+	drained := make(chan struct{})
+	defer close(drained)
+	go inc.boundDrain(drained)
 	if err := inc.withTimeout(inc.session.SetDraining); err != nil {
 		inc.log.Warn("mark replica as draining", "error", err)
 	}
@@ -224,6 +214,31 @@ func (inc *incarnation) drain(waker *wake.Waker) {
 	inc.closeSession()
 	inc.stopWork(executor.ErrDraining)
 	inc.log.Info("drained", "took", time.Since(started))
+}
+
+// boundDrain sees to it that a drain ends: at the grace deadline work stops, and what cannot be recorded within closeTimeout
+// of that is left to the next owner. A session lost in mid-drain ends it at once: others own the runs soon.
+func (inc *incarnation) boundDrain(drained <-chan struct{}) {
+	deadline := time.NewTimer(inc.rt.cfg.Grace)
+	defer deadline.Stop()
+	var last <-chan time.Time
+	for {
+		select {
+		case <-drained:
+			return
+		case <-deadline.C:
+			inc.stopWork(executor.ErrDraining)
+			last = time.After(closeTimeout)
+		case <-last:
+			inc.log.Warn("the grace time is over: what is not recorded yet is left to the next owners")
+			inc.writer.Abort()
+			return
+		case <-inc.session.Lost():
+			inc.stopWork(executor.ErrOwnershipLost)
+			inc.writer.Abort()
+			return
+		}
+	}
 }
 
 func (inc *incarnation) stopWaker(waker *wake.Waker) {
