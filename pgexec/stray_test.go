@@ -2,6 +2,7 @@ package pgexec_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -70,4 +71,30 @@ func (b *bundle) lockOwned(id pgexec.RunID) pgx.Tx {
 		_ = tx.Rollback(b.ctx)
 		b.adopt(id)
 	}
+}
+
+// G3: a run of which the database says that it is not the replica's is let go, also while it records nothing: what it
+// does may be done elsewhere.
+func TestRuntime_RunThatIsNotOursIsLetGo_G3(t *testing.T) {
+	b := setup(t)
+	bl := newBlocker()
+	b.replica(bl.kinds("only"))
+	id := b.start("block", nil)
+	receive(t, "start", bl.started)
+	const change = `update pgexec.runs set owner = null, status = 'queued', run_at = 'infinity' where run_id = $1`
+	if _, err := b.pool.Exec(b.ctx, change, id); err != nil {
+		t.Fatal(err)
+	}
+	if cause := receive(t, "cause", bl.causes); !errors.Is(cause, pgexec.ErrOwnershipLost) {
+		t.Errorf("cause is %v", cause)
+	}
+	if _, err := b.pool.Exec(b.ctx, `update pgexec.runs set run_at = now() where run_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "second start", bl.started)
+	close(bl.gate)
+	if run := b.succeed(id); run.Epoch != 2 {
+		t.Errorf("the run was claimed %d times", run.Epoch)
+	}
+	b.checkLog(id)
 }

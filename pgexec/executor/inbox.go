@@ -58,6 +58,9 @@ func (o *outside) take(signalID int64) bool {
 // something may have come in. It never blocks.
 func (r *Run) Poke(version int64) { r.mail.put(event{poke: &version}) }
 
+// Gone tells the run that the database says it is not ours at this epoch, and so never will be again. It never blocks.
+func (r *Run) Gone() { r.mail.put(event{gone: true}) }
+
 // poked reads the inbox if there is something in it that is not known yet.
 func (r *Run) poked(version int64) {
 	if version == 0 || version > r.outside.inbox.Seen {

@@ -54,6 +54,7 @@ type event struct {
 	keyed    *place      // the key of a node's fleet-wide limit is known
 	placed   *place      // a fleet-wide limit lets a node start
 	poke     *int64      // the inbox may have changed
+	gone     bool        // the database says that the run is not ours
 	linger   bool        // the run has been idle for a while
 	err      error       // with slots, appended, inbox, childOf, tasks, moved
 }
@@ -194,6 +195,8 @@ func (r *Run) handle(e event) {
 		r.placed(e.placed)
 	case e.poke != nil:
 		r.poked(*e.poke)
+	case e.gone:
+		r.lose(runlog.ErrFenced)
 	case e.linger:
 		r.lingered()
 	}

@@ -171,7 +171,7 @@ func (c *claimLoop) answer(requests []claimRequest, outcome wake.Outcome) {
 func (c *claimLoop) start(claimed ownership.Claimed) {
 	c.inc.log.Debug("run claimed", "run_id", claimed.RunID, "epoch", int64(claimed.Epoch))
 	run := c.inc.exec.Open(claimed)
-	c.hot.add(claimed.RunID, hotRun{claimed.Epoch, run})
+	c.hot.add(claimed.RunID, hotRun{epoch: claimed.Epoch, run: run})
 	c.inc.rt.hot.Add(1)
 	c.inc.runs.Go(func() {
 		defer func() {
@@ -183,7 +183,7 @@ func (c *claimLoop) start(claimed ownership.Claimed) {
 	})
 }
 
-// poll tells hot runs what their rows say of their inboxes. It also releases
+// poll tells hot runs what their rows say of their inboxes, and those whose rows say that they are not ours. It also releases
 // runs that the database says are ours but that are not in memory: a claim
 // whose answer was lost, a run whose release failed. One that somebody else has
 // locked is left to the next poll: no run is claimed while this one waits.

@@ -12,6 +12,8 @@ import (
 type hotRun struct {
 	epoch runlog.Epoch
 	run   *executor.Run
+	// missed is the number of polls in a row that did not find it among those that the replica owns.
+	missed int
 }
 
 // hotSet holds the runs in memory.
@@ -48,11 +50,14 @@ func (h *hotSet) poke(ids []runlog.RunID) {
 	}
 }
 
-// tell gives hot runs the version of their inbox and returns what of held is not in memory.
+// tell gives hot runs what the database says of them: the version of their inbox, or, the second time in a row, that they are
+// not held. It returns what of held is not in memory.
 func (h *hotSet) tell(held []ownership.Held) (stray []ownership.Held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	epochs := make(map[runlog.RunID]runlog.Epoch, len(held))
 	for _, row := range held {
+		epochs[row.RunID] = row.Epoch
 		hot, ok := h.runs[row.RunID]
 		switch {
 		case !ok || hot.epoch != row.Epoch:
@@ -60,6 +65,15 @@ func (h *hotSet) tell(held []ownership.Held) (stray []ownership.Held) {
 		case row.Inbox > 0:
 			hot.run.Poke(row.Inbox)
 		}
+	}
+	for id, hot := range h.runs {
+		if hot.missed++; epochs[id] == hot.epoch {
+			hot.missed = 0
+		}
+		if hot.missed == 2 {
+			hot.run.Gone()
+		}
+		h.runs[id] = hot
 	}
 	return stray
 }
