@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec"
@@ -55,6 +56,24 @@ func TestReplicas_IndexIsBuiltConcurrently(t *testing.T) {
 	eventually(ctx, t, pool, `select count(*) = 3 from pgexec.replicas`)
 	eventually(ctx, t, pool, `select exists (select from pgexec.run_log)`)
 	partition := query[string](ctx, t, pool, `select tableoid::regclass::text from pgexec.run_log limit 1`)
+	busy.Go(func() { endSessions(busyCtx, t, pool) })
+	const takeovers = `select count(*) from pgexec.run_log where pgexec.decode(record) #> '{claim,dead_replica_id}' is not null`
+	eventually(ctx, t, pool, `select (`+takeovers+`) > 0`)
+	before := query[int](ctx, t, pool, takeovers)
+	after := before
+	for round := 0; round == 0 || round < 20 && after == before; round++ {
+		buildIndexes(ctx, t, pool, partition)
+		after = query[int](ctx, t, pool, takeovers)
+	}
+	t.Logf("%d runs were taken over meanwhile", after-before)
+	if after == before {
+		t.Error("no run was taken over while indexes were built: the test shows nothing")
+	}
+}
+
+// buildIndexes builds indexes of the busy tables.
+func buildIndexes(ctx context.Context, t *testing.T, pool *pgxpool.Pool, partition string) {
+	t.Helper()
 	for _, statement := range []string{
 		`create index concurrently on pgexec.runs (created_by)`,
 		`create index concurrently on pgexec.river_job (attempt)`,
@@ -69,6 +88,23 @@ func TestReplicas_IndexIsBuiltConcurrently(t *testing.T) {
 		}
 		cancel()
 		t.Logf("%v: %s", time.Since(began).Round(time.Millisecond), statement)
+	}
+}
+
+// endSessions ends the session of a replica from time to time, until ctx is done.
+func endSessions(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
+	for tick := time.NewTicker(300 * time.Millisecond); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		_, err := pool.Exec(ctx, `select pg_terminate_backend(backend_pid) from pgexec.replicas order by random() limit 1`)
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("end a session: %v", err)
+			return
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // once and in order, up to the end.
 func TestWatch_StartupWindow(t *testing.T) {
 	b := setup(t)
-	n, l := b.notifier(), b.listener(nil)
+	n, l := b.notifier(), b.listener(func(l *Listener) { l.timing.pollUp = time.Hour })
 	const last = 1200
 	runs := []runlog.RunID{b.newRun(), b.newRun(), b.newRun()}
 	var writers, watchers sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,12 +104,16 @@ func TestNothingWaits_IndexBuildsConcurrently(t *testing.T) {
 	ctx, stop := context.WithCancel(b.ctx)
 	defer stop()
 	var all sync.WaitGroup
+	var claims, burials atomic.Int64
 	for range 2 {
-		finder := ownership.NewFinder(ownership.FinderConfig{Pool: b.pool, Interval: 5 * time.Millisecond, Logger: b.log()})
+		finder := ownership.NewFinder(ownership.FinderConfig{
+			Pool: b.pool, Interval: 5 * time.Millisecond, Logger: b.log(),
+			BuriedFunc: func(ownership.Buried) { burials.Add(1) },
+		})
 		all.Go(func() { finder.Run(ctx) })
 	}
 	for range 3 {
-		all.Go(func() { b.comeAndGo(ctx, wants) })
+		all.Go(func() { b.comeAndGo(ctx, wants, &claims) })
 	}
 	waits := 0
 	all.Go(func() { waits = b.countWaits(ctx) })
@@ -118,18 +123,15 @@ func TestNothingWaits_IndexBuildsConcurrently(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	for i, table := range []string{"runs", "replicas", "river_job", "run_log_default"} {
-		name := fmt.Sprintf("extra_%d", i)
-		for _, statement := range []string{
-			fmt.Sprintf("create index concurrently %s on pgexec.%s ((1))", name, table),
-			"drop index concurrently pgexec." + name,
-		} {
-			ctx, cancel := context.WithTimeout(b.ctx, patience)
-			if _, err := conn.Exec(ctx, statement); err != nil {
-				t.Errorf("%s: %v", statement, err)
-			}
-			cancel()
-		}
+	b.eventually("replicas have come and gone", func() bool { return claims.Load() > 0 && burials.Load() > 0 })
+	claimed, buried := claims.Load(), burials.Load()
+	meanwhile := func() bool { return claims.Load() > claimed && burials.Load() > buried }
+	for round := 0; round == 0 || round < 50 && !meanwhile(); round++ {
+		b.buildIndexes(conn)
+	}
+	t.Logf("%d claims and %d burials meanwhile", claims.Load()-claimed, burials.Load()-buried)
+	if !meanwhile() {
+		t.Error("there were no claims or no burials while indexes were built: the test shows nothing")
 	}
 	stop()
 	all.Wait()
@@ -144,9 +146,27 @@ func TestNothingWaits_IndexBuildsConcurrently(t *testing.T) {
 	}
 }
 
+// buildIndexes builds an index of each busy table and removes it.
+func (b *bundle) buildIndexes(conn *pgx.Conn) {
+	b.t.Helper()
+	for i, table := range []string{"runs", "replicas", "river_job", "run_log_default"} {
+		name := fmt.Sprintf("extra_%d", i)
+		for _, statement := range []string{
+			fmt.Sprintf("create index concurrently %s on pgexec.%s ((1))", name, table),
+			"drop index concurrently pgexec." + name,
+		} {
+			ctx, cancel := context.WithTimeout(b.ctx, patience)
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				b.t.Errorf("%s: %v", statement, err)
+			}
+			cancel()
+		}
+	}
+}
+
 // comeAndGo is the life of replicas that claim what they can, give half of it
-// back, and die.
-func (b *bundle) comeAndGo(ctx context.Context, wants []ownership.Want) {
+// back, and die. It counts what they claim.
+func (b *bundle) comeAndGo(ctx context.Context, wants []ownership.Want, claims *atomic.Int64) {
 	for ctx.Err() == nil {
 		s, err := ownership.Open(b.ctx, ownership.SessionConfig{ConnConfig: b.connConfig(), Info: b.info(), Logger: b.log()})
 		if err != nil {
@@ -157,6 +177,7 @@ func (b *bundle) comeAndGo(ctx context.Context, wants []ownership.Want) {
 		if err != nil {
 			b.t.Error(err)
 		}
+		claims.Add(int64(len(res.Claimed)))
 		half := res.Claimed[:len(res.Claimed)/2]
 		if _, err := ownership.Release(b.ctx, b.pool, s.ID(), heldOf(half...), nil); err != nil {
 			b.t.Error(err)
