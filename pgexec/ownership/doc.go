@@ -27,7 +27,8 @@
 //   - C06, a frozen owner is replaced and stops by itself: TestFinder_FrozenReplica,
 //     within 15 s TestReplicas_FrozenOneIsReplacedWithin15Seconds;
 //     one that is cut off stops first: TestSession_CutOffGivesUpBeforeItsLockIsFree.
-//   - C10, a restart of the server needs none of ours: TestServerRestart_RunsGoOn.
+//   - C10, a restart of the server needs none of ours: TestServerRestart_RunsGoOn,
+//     TestReplicas_PostgresRestartsDuringRecovery.
 //   - C14, a dead replica's runs and fetched jobs are put back:
 //     TestFinder_PutsBackRunsAndJobs, TestFinder_KilledProcess,
 //     TestFinder_PutsBackTheJobOfAProcessKilledBetweenFetchAndClaim; a claim still in
