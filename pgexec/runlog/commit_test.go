@@ -78,20 +78,23 @@ func TestAppendTx_FormerOwnerIsFenced_G3(t *testing.T) {
 	b.wantEffects(0)
 }
 
-// effectAt is effect in a transaction of that isolation level, with its one snapshot.
-func (b *bundle) effectAt(level string) pgx.Tx {
+// effectAt is effect in a transaction of that isolation level, with its one snapshot. Of another statement than the insert the
+// effect is that it has written nothing yet.
+func (b *bundle) effectAt(level, statement string) pgx.Tx {
 	b.Helper()
 	tx, err := runlog.BeginTx(b.ctx, b.pool)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, statement := range []string{`set transaction isolation level ` + level, `insert into effects default values`} {
+	for _, statement := range []string{`set transaction isolation level ` + level, statement} {
 		if _, err := tx.Exec(b.ctx, statement); err != nil {
 			b.Fatal(err)
 		}
 	}
 	return tx
 }
+
+const anEffect = `insert into effects default values`
 
 // snapshots are the isolation levels at which a transaction does not see what commits after its first statement.
 var snapshots = []string{"repeatable read", "serializable"}
@@ -104,14 +107,14 @@ func TestAppendTx_CommitsBehindRecordsItDoesNotSee_G6(t *testing.T) {
 			b.exec(`create table effects (id serial)`)
 			tail := b.open(b.writer(nil), b.newRun(), 1)
 			var open []pgx.Tx
-			for range 3 {
-				open = append(open, b.effectAt(level))
+			for _, statement := range []string{anEffect, anEffect, `select 1`, anEffect, `select 1`} {
+				open = append(open, b.effectAt(level, statement))
 			}
 			b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
 			for i, tx := range open {
 				b.appendTx(tail, tx, node(t, fmt.Sprint("tx", i), 1)).wantSeqs(runlog.Seq(3 + i))
 			}
-			b.appendAll(tail, node(t, "b", 1)).wantSeqs(6)
+			b.appendAll(tail, node(t, "b", 1)).wantSeqs(8)
 			b.wantEffects(3)
 		})
 	}
@@ -141,7 +144,7 @@ func TestAppendTx_FormerOwnerThatSeesNoClaimIsFenced_G3(t *testing.T) {
 				b.exec(`create table effects (id serial)`)
 				id := b.newRun()
 				tail := b.open(b.writer(nil), id, 1)
-				tx := b.effectAt(level)
+				tx := b.effectAt(level, anEffect)
 				change(b, id, tail)
 				before := value[string](b, `select string_agg(seq || encode(record, 'hex'), ' ' order by seq) from pgexec.run_log`)
 				b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
@@ -163,7 +166,7 @@ func TestAppendTx_RacesWithClaims_G3(t *testing.T) {
 	for round := range 60 {
 		id := b.newRun()
 		tail := b.open(w, id, 1)
-		tx := b.effectAt(snapshots[round%2])
+		tx := b.effectAt(snapshots[round%2], anEffect)
 		b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
 		claimed := make(chan error, 1)
 		go func() { claimed <- b.claimAnyhow(id, 2) }()
