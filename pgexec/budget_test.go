@@ -106,6 +106,29 @@ func TestLimits_DeadlineAndWallTime(t *testing.T) {
 	b.succeed(id)
 }
 
+// Wall time is kept in milliseconds: a part of one counts as a whole, never as no limit or as nothing added.
+func TestLimits_WallTimeIsRoundedUp(t *testing.T) {
+	b := setup(t)
+	for wall, want := range map[time.Duration]int64{time.Nanosecond: 1, time.Millisecond: 1, 1001 * time.Microsecond: 2, time.Second: 1000} {
+		id, err := b.client.Start(b.ctx, "nobody's", nil, &pgexec.StartOpts{Limits: pgexec.Limits{MaxWall: wall}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := query[int64](b, `select coalesce(max_wall_ms, 0) from pgexec.runs where run_id = $1`, id); got != want {
+			t.Errorf("%s is kept as %d ms, want %d", wall, got, want)
+		}
+		if _, err := b.client.Resume(b.ctx, id, &pgexec.ResumeOpts{AddWall: wall}); err != nil {
+			t.Fatal(err)
+		}
+		if got := query[int64](b, `select coalesce(max_wall_ms, 0) from pgexec.runs where run_id = $1`, id); got != 2*want {
+			t.Errorf("%s added makes %d ms, want %d", wall, got, 2*want)
+		}
+	}
+	if _, err := b.client.Start(b.ctx, "nobody's", nil, &pgexec.StartOpts{Limits: pgexec.Limits{MaxWall: -time.Nanosecond}}); err == nil {
+		t.Error("a negative limit is none")
+	}
+}
+
 // Times that only Postgres can name neither keep a run from being claimed nor others from being listed.
 func TestRun_TimesBeyondAllCalendars(t *testing.T) {
 	b := setup(t)

@@ -64,7 +64,8 @@ type StartOpts struct {
 	// ID defaults to a new version 7 UUID. Ids that are not time-ordered work as well.
 	ID RunID
 	// IdempotencyKey makes Start safe to repeat: a second run with the same key
-	// is not made, and the first one's id is returned.
+	// is not made, and the first one's id is returned; [ErrIdempotencyMismatch] if that is of another kind or input. At
+	// most 1,024 bytes.
 	IdempotencyKey string
 	// RunAt defaults to now, by the database's clock.
 	RunAt time.Time
@@ -80,8 +81,10 @@ type StartOpts struct {
 	Limits Limits
 }
 
-// Start adds a run of that kind. Its first node gets input, as JSON. The run is
-// durable when Start returns, and starts on some replica as soon as one has room.
+// Start adds a run of that kind, a name of 1 to 128 characters without # and control characters. Its first node gets
+// input, as JSON of at most 128 MiB. The run is durable when Start returns, and starts on some replica as soon as one
+// has room. An input, kind or option that cannot be is an error that says why; [ErrIdempotencyMismatch], with the id of
+// the run that is there, if the key is that of a run of another kind or input.
 func (c *Client) Start(ctx context.Context, kind string, input any, opts *StartOpts) (RunID, error) {
 	var id RunID
 	err := c.inTx(ctx, func(tx pgx.Tx) (err error) {
@@ -98,7 +101,7 @@ func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error {
 }
 
 // StartTx is Start in the caller's transaction: the run exists, and is started,
-// if and only if tx commits.
+// if and only if tx commits. After an error of the database, as of a run that cannot be, tx can only be rolled back.
 func (c *Client) StartTx(ctx context.Context, tx pgx.Tx, kind string, input any, opts *StartOpts) (RunID, error) {
 	if opts == nil {
 		opts = &StartOpts{}
@@ -152,7 +155,7 @@ func startArgs(kind string, raw []byte, opts *StartOpts) ([]any, error) {
 	return []any{
 		orNil(opts.ID), kind, string(raw), queue, priority, string(labelsJSON),
 		orNil(opts.IdempotencyKey), orNil(opts.RunAt), orNil(opts.Traceparent),
-		orNil(l.MaxTokens), orNil(l.MaxCostUSD), orNil(l.MaxNodes), orNil(l.MaxWall.Milliseconds()), orNil(l.Deadline),
+		orNil(l.MaxTokens), orNil(l.MaxCostUSD), orNil(l.MaxNodes), orNil(wholeMillis(l.MaxWall)), orNil(l.Deadline),
 		orNil(l.MaxParallel), orNil(l.SoftLimit), orNil(l.MaxTurns), orNil(l.MaxToolCalls),
 	}, nil
 }
@@ -174,6 +177,18 @@ func inColumns(columns ...column) error {
 		}
 	}
 	return nil
+}
+
+// wholeMillis rounds away from zero: what is not nothing stays so.
+func wholeMillis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
 }
 
 // orNil turns a zero value into NULL.
@@ -212,7 +227,8 @@ func existing(ctx context.Context, tx pgx.Tx, kind string, raw []byte, key strin
 	return id, nil
 }
 
-// Close ends the client's own connections. Waits in progress return an error.
+// Close ends the client's own connections. Waits in progress, and calls of Wait and Watch after it, return an error; what
+// needs no more than the pool goes on.
 func (c *Client) Close() {
 	c.mu.Lock()
 	l := c.listener

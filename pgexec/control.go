@@ -87,8 +87,8 @@ type SignalOpts struct {
 }
 
 // Signal sends a message to a run, durably: it is consumed exactly once,
-// by a wait that has begun or by one that will (G4). It returns
-// [ErrRunNotFound] or [ErrRunEnded] if nothing can consume it.
+// by a wait that has begun or by one that will (G4). The name has at most 1,024 bytes, the payload, as JSON, at most
+// 128 MiB. It returns [ErrRunNotFound] or [ErrRunEnded] if nothing can consume it.
 func (c *Client) Signal(ctx context.Context, id RunID, name string, payload any, opts *SignalOpts) error {
 	return c.inTx(ctx, func(tx pgx.Tx) error { return c.SignalTx(ctx, tx, id, name, payload, opts) })
 }
@@ -117,7 +117,7 @@ func (c *Client) SignalTx(ctx context.Context, tx pgx.Tx, id RunID, name string,
 // are: handlers in flight are cancelled with [ErrCancelled] within a second,
 // whole trees included. It returns what the database answered: "cancelling", or,
 // if the run had ended, "already succeeded", "already failed" or "already
-// cancelled", and then nothing has changed.
+// cancelled", and then nothing has changed. It returns [ErrRunNotFound] if there is none with that id.
 func (c *Client) Cancel(ctx context.Context, id RunID, reason string) (string, error) {
 	return c.control(ctx, sql.ClientCancel, "cancel", id, orNil(reason))
 }
@@ -125,7 +125,8 @@ func (c *Client) Cancel(ctx context.Context, id RunID, reason string) (string, e
 // Pause stops a run and those below it between nodes: what is in flight
 // finishes and is recorded, nothing more starts until [Client.Resume]. The
 // answer is "paused", "pausing" while nodes are in flight, "already paused",
-// "cancelling" if the run's end is wanted, or "already succeeded" and the like.
+// "cancelling" if the run's end is wanted, or "already succeeded" and the like. It returns [ErrRunNotFound] if there is
+// none with that id.
 func (c *Client) Pause(ctx context.Context, id RunID, reason string) (string, error) {
 	return c.control(ctx, sql.ClientPause, "pause", id, orNil(reason))
 }
@@ -145,7 +146,8 @@ type ResumeOpts struct {
 // Resume continues a paused run, and those below it, exactly where it stopped
 // (G7), with limits raised if asked for. The answer is "resumed", "limits
 // raised" if nothing was paused, "already running" and the like if there was
-// nothing to do, "cancelling" if the run's end is wanted, or "already succeeded" and the like.
+// nothing to do, "cancelling" if the run's end is wanted, or "already succeeded" and the like. It returns
+// [ErrRunNotFound] if there is none with that id.
 func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string, error) {
 	if opts == nil {
 		opts = &ResumeOpts{}
@@ -154,12 +156,13 @@ func (c *Client) Resume(ctx context.Context, id RunID, opts *ResumeOpts) (string
 		return "", fmt.Errorf("resume run %s: %w", id, err)
 	}
 	return c.control(ctx, sql.ClientResume, "resume", id, orNil(opts.AddTokens), orNil(opts.AddCostUSD),
-		orNil(opts.AddNodes), orNil(opts.AddWall.Milliseconds()), orNil(opts.Deadline), orNil(opts.AddTurns), orNil(opts.AddToolCalls))
+		orNil(opts.AddNodes), orNil(wholeMillis(opts.AddWall)), orNil(opts.Deadline), orNil(opts.AddTurns), orNil(opts.AddToolCalls))
 }
 
 // Retry runs the failed nodes of a failed run again, and goes on from there.
 // Nothing that succeeded runs again, and nothing in the log changes. The answer
-// is "retrying", or "is succeeded: nothing to retry" and the like.
+// is "retrying", or "is succeeded: nothing to retry" and the like. It returns [ErrRunNotFound] if there is none with
+// that id.
 func (c *Client) Retry(ctx context.Context, id RunID) (string, error) {
 	return c.control(ctx, sql.ClientRetry, "retry", id)
 }

@@ -149,8 +149,8 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 // [encoding/json.RawMessage] gets and gives the bytes untouched.
 type Handler[In, Out any] func(ctx context.Context, n *Node, in In) (Out, error)
 
-// AddKind adds a kind. It panics if the name is empty, longer than 128 bytes
-// or taken, or if opts make no sense: these are mistakes in the program.
+// AddKind adds a kind. It panics if the name is empty, longer than 128 bytes, not valid UTF-8 or taken, if it has # or
+// a control character, or if opts make no sense: these are mistakes in the program.
 func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindOpts) {
 	if opts == nil {
 		opts = &KindOpts{}
@@ -158,8 +158,8 @@ func AddKind[In, Out any](k *Kinds, name string, h Handler[In, Out], opts *KindO
 	retry := opts.Retry.withDefaults()
 	limit, err := opts.FleetLimit.erase()
 	switch {
-	case name == "" || len(name) > 128:
-		panic(fmt.Sprintf("pgexec: kind name %q must have 1 to 128 bytes", name))
+	case graph.KindFault(name) != "":
+		panic(fmt.Sprintf("pgexec: name of kind %q: %s", name, graph.KindFault(name)))
 	case executor.IsWait(name):
 		panic(fmt.Sprintf("pgexec: kind %q is built in", name))
 	case k.byName[name] != nil:

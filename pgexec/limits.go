@@ -18,7 +18,7 @@ type Limits struct {
 	// run itself; its definition has defaults. Other kinds do not look at them.
 	MaxTurns, MaxToolCalls int
 	// MaxWall bounds the time during which a replica owns the run: time in the
-	// queue, parked or paused does not count. It is kept in milliseconds.
+	// queue, parked or paused does not count. It is kept in milliseconds, rounded up.
 	MaxWall time.Duration
 	// Deadline is a time on the database's clock.
 	Deadline time.Time

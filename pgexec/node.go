@@ -192,7 +192,9 @@ type SpawnOpts struct {
 	Join Join
 	// InputRefs makes the input a template: each object {"$ref": "id#/pointer"}
 	// in it is replaced by that value from the output of the ancestor id when
-	// the node starts. The pointer is a JSON pointer (RFC 6901).
+	// the node starts. The pointer is a JSON pointer (RFC 6901). A reference has at most 1,024 bytes, and the input with
+	// all of them replaced at most 16 MiB, else the node fails for good, as it does where there is no such value (code
+	// bad_ref).
 	InputRefs bool
 	// Retry overrides the kind's policy for this node, field by field; zero fields leave it to the kind.
 	Retry RetryPolicy

@@ -209,7 +209,8 @@ func orZero[T any](p *T) (v T) {
 
 // Wait returns the run when it has ended, whatever its status; see [Run.Err]
 // and [Run.Output]. It learns of the end by notification, and by polling where
-// notifications do not arrive. A paused run is waited for. Once it has found the
+// notifications do not arrive. A paused run is waited for. It returns [ErrRunNotFound] if there is none with that id, an
+// error with ctx's cause when that is done, and an error when the client is closed. Once it has found the
 // run it outlasts failures of the database, until ctx is done.
 func (c *Client) Wait(ctx context.Context, id RunID) (*Run, error) {
 	l, err := c.listen()

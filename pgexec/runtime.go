@@ -178,7 +178,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Runtime, error) {
 	})}, nil
 }
 
-// Run serves until ctx is done, then drains and returns nil: no more runs are
+// Run may be called once. It serves until ctx is done, then drains and returns nil: no more runs are
 // claimed, nodes in flight finish and are recorded, and each run is handed over
 // as soon as its own last node in flight is; after [Config.Grace] the rest is
 // cancelled. A context that ends during start-up ends the start-up.

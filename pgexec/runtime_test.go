@@ -77,3 +77,28 @@ func TestNew_PoolThatIsTooSmallIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A kind whose name no graph may use would be one that nothing can run.
+func TestAddKind_NamesThatNoNodeCanHaveAreRefused(t *testing.T) {
+	t.Parallel()
+	handler := func(context.Context, *pgexec.Node, json.RawMessage) (json.RawMessage, error) { return nil, nil }
+	for name, words := range map[string]string{
+		"":                       "is empty",
+		strings.Repeat("k", 129): "129 bytes",
+		"a#b":                    "contains '#'",
+		"a\nb":                   "contains '\\n'",
+		"a\u0085b":               "contains",
+		"a\xff":                  "not valid UTF-8",
+		"signal":                 "built in",
+	} {
+		func() {
+			defer func() {
+				if p, _ := recover().(string); !strings.Contains(p, words) {
+					t.Errorf("%q: %q, want it to say %q", name, p, words)
+				}
+			}()
+			pgexec.AddKind(pgexec.NewKinds(), name, handler, nil)
+		}()
+	}
+	pgexec.AddKind(pgexec.NewKinds(), "größer: als/alles 7", handler, nil)
+}

@@ -106,6 +106,9 @@ func sameParents(n *Node, ids []string) bool {
 	return true
 }
 
+// KindFault says what is wrong with the name of a kind; empty if nothing is.
+func KindFault(name string) string { return checkName("kind", name, MaxKindBytes) }
+
 // checkName says what is wrong with an id or a kind. '#' separates an id from
 // the pointer in a reference.
 func checkName(what, s string, most int) string {
@@ -153,7 +156,7 @@ func (c *specChecker) check() *SpecError {
 func (c *specChecker) checkSpec(i int, spec *pb.NodeSpec) string {
 	id := spec.GetId()
 	// The kind first: an id that NewID made has the faults of its kind.
-	if fault := checkName("kind", spec.GetKind(), MaxKindBytes); fault != "" {
+	if fault := KindFault(spec.GetKind()); fault != "" {
 		return fault
 	}
 	if fault := checkName("id", id, MaxIDBytes); fault != "" {

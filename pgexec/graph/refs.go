@@ -10,7 +10,7 @@ const (
 	// MaxRefBytes bounds the text of a ref, and with it how deep a pointer goes.
 	MaxRefBytes = 1024
 	// MaxResolvedBytes bounds what Resolve returns: a short template can name a
-	// large output many times.
+	// large output many times. An output may be larger: it can be taken in parts.
 	MaxResolvedBytes = 16 << 20
 )
 
