@@ -10,6 +10,8 @@ var (
 	KindsSQLDiscard string
 	//go:embed kinds_sql_record.sql
 	KindsSQLRecord string
+	//go:embed kinds_sql_rights.sql
+	KindsSQLRights string
 	//go:embed kinds_sql_role.sql
 	KindsSQLRole string
 	//go:embed kinds_sql_settings.sql

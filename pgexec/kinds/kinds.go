@@ -27,7 +27,8 @@ import (
 // Config says what the stock kinds may use.
 type Config struct {
 	// Pool is where nodes of kind sql run, with the rights of its role; they use
-	// at most half of its connections at once. Without one there is no kind sql.
+	// at most half of its connections at once. Without one there is no kind sql. What writes does so in the transaction
+	// of its record, on the runtime's pool: where that has another role or database, nodes can only read.
 	Pool *pgxpool.Pool
 	// HTTPAllow names destinations of http nodes that are not on the public
 	// internet: HOST, HOST:PORT, IP, IP:PORT or CIDR, also several separated by

@@ -73,6 +73,12 @@ func setup(t *testing.T) *bundle {
 
 func setupOn(t *testing.T, pool *pgxpool.Pool) *bundle {
 	t.Helper()
+	return setupWith(t, pool, pool)
+}
+
+// setupWith has the nodes of kind sql on a pool of their own.
+func setupWith(t *testing.T, pool, nodes *pgxpool.Pool) *bundle {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	b := &bundle{t: t, ctx: ctx, pool: pool, shop: &shop{}}
@@ -83,7 +89,7 @@ func setupOn(t *testing.T, pool *pgxpool.Pool) *bundle {
 	t.Cleanup(b.client.Close)
 
 	set := pgexec.NewKinds()
-	stock, err := kinds.Add(set, &kinds.Config{Pool: b.pool, HTTPAllow: []string{"127.0.0.1"}})
+	stock, err := kinds.Add(set, &kinds.Config{Pool: nodes, HTTPAllow: []string{"127.0.0.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +132,14 @@ func (b *bundle) wait(id pgexec.RunID, want pgexec.RunStatus) *pgexec.Run {
 		b.t.Fatalf("run is %s, want %s: %s", run.Status, want, run.Error)
 	}
 	return run
+}
+
+func (b *bundle) count(table string) (n int) {
+	b.t.Helper()
+	if err := b.pool.QueryRow(b.ctx, `select count(*) from `+table).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
 }
 
 // output returns the output of a node as it stands in the log.
@@ -254,6 +268,33 @@ func TestSQL_SettingsOfThePoolOutlastWrites(t *testing.T) {
 		if run := b.wait(id, pgexec.RunSucceeded); !strings.Contains(string(run.Result), `{"was":"ours"}`) {
 			t.Errorf("result %s", run.Result)
 		}
+	}
+}
+
+// Rights that the kind's pool lacks no node has: what writes does so on the runtime's own connection, with its rights.
+func TestSQL_WritesHaveNoMoreRightsThanThePool(t *testing.T) {
+	t.Parallel()
+	runtimes := pgtest.DB(t)
+	if _, err := runtimes.Exec(t.Context(), `create table secrets (word text)`); err != nil {
+		t.Fatal(err)
+	}
+	cfg := runtimes.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `set role pg_read_all_data`) // a weaker role that every server has
+		return err
+	}
+	weaker, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(weaker.Close)
+	b := setupWith(t, runtimes, weaker)
+	if run := b.wait(b.insert("sql", `{"sql":"insert into secrets values ('x')","write":true}`), pgexec.RunFailed); !strings.Contains(run.Error, "can only read") {
+		t.Errorf("error %q", run.Error)
+	}
+	b.wait(b.insert("sql", `{"sql":"select * from secrets"}`), pgexec.RunSucceeded)
+	if n := b.count("secrets"); n != 0 {
+		t.Errorf("%d rows are written", n)
 	}
 }
 

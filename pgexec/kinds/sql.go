@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,8 @@ import (
 type sqlKind struct {
 	pool  *pgxpool.Pool
 	types typeCache
+	// rights are those of the pool's connections, once they have been read.
+	rights atomic.Pointer[sqlRights]
 }
 
 const (
@@ -56,13 +59,59 @@ func (k *sqlKind) node(ctx context.Context, n *pgexec.Node, input json.RawMessag
 		if !in.write {
 			return k.begin(ctx, in)
 		}
-		// What a node writes commits with its record.
-		tx, err := n.TxThen(ctx, in.tidy)
-		if err != nil {
-			return nil, err
-		}
-		return &sqlTx{Tx: tx, commit: func(context.Context) error { return nil }, end: func() {}}, nil
+		return k.beginWrite(ctx, n, in)
 	})
+}
+
+// beginWrite begins the transaction of the node's record: what a node writes commits with it. Unless a role says what the
+// statement may do, the rights are those of the kind's own pool, or none.
+func (k *sqlKind) beginWrite(ctx context.Context, n *pgexec.Node, in *sqlInput) (*sqlTx, error) {
+	rights, err := k.own(ctx) // before a connection is held
+	if err != nil {
+		return nil, err
+	}
+	tx, err := n.TxThen(ctx, in.tidy)
+	if err == nil && in.role == "" {
+		err = rights.check(ctx, tx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sqlTx{Tx: tx, commit: func(context.Context) error { return nil }, end: func() {}}, nil
+}
+
+// sqlRights say what statements of a connection may do.
+type sqlRights struct{ user, database string }
+
+func readRights(row pgx.Row) (r sqlRights, err error) {
+	err = row.Scan(&r.user, &r.database)
+	return r, err
+}
+
+// own returns the rights of the kind's pool.
+func (k *sqlKind) own(ctx context.Context) (*sqlRights, error) {
+	if known := k.rights.Load(); known != nil {
+		return known, nil
+	}
+	own, err := readRights(k.pool.QueryRow(ctx, sql.KindsSQLRights))
+	if err != nil {
+		return nil, fmt.Errorf("read rights of the pool: %w", err)
+	}
+	k.rights.Store(&own)
+	return &own, nil
+}
+
+// check refuses the runtime's own connection for a write that would have other rights there.
+func (r sqlRights) check(ctx context.Context, tx pgx.Tx) error {
+	here, err := readRights(tx.QueryRow(ctx, sql.KindsSQLRights))
+	if err != nil {
+		return fmt.Errorf("read rights of the transaction: %w", err)
+	}
+	if here != r {
+		return permanent(insufficientPrivilege, "sql: nodes of kind sql are role %s on database %s here, and a write, which commits with the node's record, would be role %s on %s: they can only read",
+			r.user, r.database, here.user, here.database)
+	}
+	return nil
 }
 
 // sqlTx is a transaction for one statement.
