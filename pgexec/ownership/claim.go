@@ -222,7 +222,9 @@ type lookRow struct {
 	Epoch      int64
 	Owner      int32
 	OrphanedBy int32
-	AtUs       int64
+	// Closed says that the owner has left in order.
+	Closed bool
+	AtUs   int64
 }
 
 // propose looks at the runs and encodes their claim records. A run that is gone
@@ -260,7 +262,7 @@ func (c *Claimer) propose(ctx context.Context, db runlog.Sender, wants []Want) (
 
 func (c *Claimer) record(l lookRow) *pb.Record {
 	dead := l.OrphanedBy
-	if l.Owner != 0 {
+	if l.Owner != 0 && !l.Closed {
 		dead = l.Owner
 	}
 	return &pb.Record{Body: &pb.Record_Claim{Claim: &pb.Claim{

@@ -389,3 +389,50 @@ func TestFinder_DefaultIsolationDoesNotMatter(t *testing.T) {
 	}
 	b.wantRun(left.RunID, "queued owner - epoch 1 wake yes orphaned by -")
 }
+
+// C17: a run that a replica could not put back when it closed its session, since somebody had locked it, is not that of a
+// dead one, whoever takes it on; that of a replica killed in its drain is.
+func TestClose_RunThatIsLeftIsNoDeath_C17(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	closes, dies, other := b.open(), b.open(), b.open()
+	found, claimed, lost := b.start(), b.start(), b.start()
+	b.claim(b.claimer(closes), found, "claimed")
+	b.claim(b.claimer(closes), claimed, "claimed")
+	b.claim(b.claimer(dies), lost, "claimed")
+	tx, err := b.pool.Begin(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(b.ctx, `select from pgexec.runs where owner = $1 for update`, int32(closes.ID())); err != nil {
+		t.Fatal(err)
+	}
+	if err := closes.Close(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := dies.SetDraining(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.terminate(dies)
+	b.wantRun(found.RunID, running(closes, 1))
+	if err := tx.Commit(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the lock is free", func() bool {
+		outcome, got := b.tryClaim(b.claimer(other), claimed)
+		if outcome == "claimed" && got.DeadReplicaID != 0 {
+			t.Errorf("the claim names %d as dead", got.DeadReplicaID)
+		}
+		return outcome == "claimed"
+	})
+	finder := b.finder()
+	b.eventually("both are buried", func() bool {
+		if _, err := finder.Pass(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		return value[int](b, `select count(*) from pgexec.replicas`) == 1
+	})
+	b.wantRun(found.RunID, "queued owner - epoch 1 wake yes orphaned by -")
+	b.wantRun(lost.RunID, fmt.Sprintf("queued owner - epoch 1 wake yes orphaned by %d", dies.ID()))
+}

@@ -1,0 +1,1 @@
+alter table pgexec.replicas drop column closed;
