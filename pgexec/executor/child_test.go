@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 
@@ -38,6 +39,16 @@ func TestChild_FailedStartAfterItsEndIsNoNewWait(t *testing.T) {
 		r.childStarted(w, err)
 		if len(r.waiting.timers) != 0 || r.waiting.waits[w.node] != w || r.outside.looking {
 			t.Errorf("%v: %d timers, %d waits, looking: %v", err, len(r.waiting.timers), len(r.waiting.waits), r.outside.looking)
+		}
+	}
+}
+
+// However small the cost that a child may have, it is a limit, and however large, it is one that a run can have (G7).
+func TestRunInput_CostLimitIsNeverLostInRounding_G7(t *testing.T) {
+	for usd, want := range map[float64]int64{0: 0, 1e-12: 1, 0.25: 250_000_000, 1e10: math.MaxInt64, math.MaxFloat64: math.MaxInt64} {
+		in := runInput{MaxCostUSD: usd}
+		if got := in.limits().MaxCostNanoUSD; got != want {
+			t.Errorf("%g dollars are %d billionths, want %d", usd, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/pgexec/runtime/pgexec/blob"
@@ -369,7 +370,7 @@ func (r *Run) forget(n *graph.Node, signalID int64) {
 func (in *runInput) limits() wake.Limits {
 	l := wake.Limits{
 		MaxTokens:      in.MaxTokens,
-		MaxCostNanoUSD: int64(in.MaxCostUSD * 1e9),
+		MaxCostNanoUSD: nanoUSD(in.MaxCostUSD),
 		MaxNodes:       in.MaxNodes,
 		MaxWallMs:      in.MaxWallMs,
 	}
@@ -377,4 +378,16 @@ func (in *runInput) limits() wake.Limits {
 		l.DeadlineUs = in.Deadline.UnixMicro()
 	}
 	return l
+}
+
+// nanoUSD is what pgexec.nano_usd makes of it in the database.
+func nanoUSD(usd float64) int64 {
+	switch nano := usd * 1e9; {
+	case nano <= 0:
+		return 0
+	case nano >= math.MaxInt64:
+		return math.MaxInt64
+	default:
+		return max(int64(nano), 1)
+	}
 }
