@@ -16,7 +16,7 @@
 //     log has no gaps: TestReplicas_KilledDrainedFrozenAtRandom and
 //     TestReplicas_FailoverThatLosesCommits, in module integration.
 //   - G3: a replica that lost a run cannot add a record to it:
-//     TestAppend_FormerOwnerIsFenced_G3.
+//     TestFence_WhoDoesNotOwnTheRunAddsNothing_G2_G3.
 //   - G4: whatever reaches a run leads to progress, also at the moment of
 //     parking: TestPark_NoSignalIsLost_C11, TestResume_NoneIsLost.
 //   - G5: a node's successors start only after its record committed:

@@ -172,7 +172,7 @@ func (s *stage) actor(name string) *actor {
 	})
 	s.t.Cleanup(func() { a.line.frozen.open() })
 	a.claimer = ownership.NewClaimer(ownership.ClaimerConfig{Pool: pool, ReplicaID: a.session.ID(), Info: s.info(), Logger: s.log()})
-	a.writer = runlog.NewWriter(runlog.WriterConfig{Pool: pool, Logger: s.log()})
+	a.writer = runlog.NewWriter(runlog.WriterConfig{Pool: pool, Logger: s.log(), Flushers: 1})
 	s.t.Cleanup(a.writer.Abort)
 	s.replicas[name] = a
 	s.names[a.session.ID()] = name
@@ -290,11 +290,22 @@ func (s *stage) launch(args []string) {
 	if len(args) == 3 {
 		n, _ = strconv.Atoi(strings.TrimPrefix(args[2], "x"))
 	}
+	if n > 1 {
+		defer s.keepFlusher(s.actor(args[0]))()
+	}
 	for range n {
 		h.done++
 		h.flying++
 		h.tail.Append(s.nodeRecord(h.id, fmt.Sprintf("n%d", h.done)), func(_ runlog.Seq, err error) { h.results <- err })
 	}
+}
+
+// keepFlusher keeps a replica's only flusher in a callback, so that what is appended until it is let go leaves in one flush.
+func (s *stage) keepFlusher(a *actor) (letGo func()) {
+	kept, free := make(chan struct{}), make(chan struct{})
+	a.writer.Open(runlog.RunID{}, a.session.ID(), 1, 1).Append(s.nodeRecord(a.session.ID(), "nobody's"), func(runlog.Seq, error) { close(kept); <-free })
+	<-kept
+	return func() { close(free) }
 }
 
 func (s *stage) doAwait(args []string) string {

@@ -64,20 +64,6 @@ func TestAppendTx_EffectAndRecordCommitTogether_G6(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// G3, G6: a former owner's transaction leaves neither record nor effect.
-func TestAppendTx_FormerOwnerIsFenced_G3(t *testing.T) {
-	b := setup(t)
-	b.exec(`create table effects (id serial)`)
-	w := b.writer(nil)
-	id := b.newRun()
-	tail := b.open(w, id, 1)
-	tx := b.effect(b.pool)
-	b.claim(b.pool, id, 2)
-	b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
-	b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2))
-	b.wantEffects(0)
-}
-
 // effectAt is effect in a transaction of that isolation level, with its one snapshot. Of another statement than the insert the
 // effect is that it has written nothing yet.
 func (b *bundle) effectAt(level, statement string) pgx.Tx {

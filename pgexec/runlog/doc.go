@@ -12,10 +12,9 @@
 //     again: TestAppend_RecordedOnceWhenAcknowledgementIsLost_G1,
 //     TestAppend_RecordedOnceWhenBackendIsTerminated_G1.
 //   - G2 A log is always seq 1…n, also after a failover that lost commits, and also
-//     when two writers race: TestLog_IsCleanPrefix_G2_C07, TestAppend_LostHeadWritesNothing_G2.
-//   - G3 After a claim commits, no former owner adds a record, single or in a batch:
-//     TestAppend_FormerOwnerIsFenced_G3, TestAppend_ClaimRacesFlush_G3; nor one that a failover gives its old
-//     head back: TestAppend_SameHeadOfAnotherOwnerIsFenced_G3.
+//     when two writers race: TestLog_IsCleanPrefix_G2_C07, TestFence_WhoDoesNotOwnTheRunAddsNothing_G2_G3.
+//   - G3 After a claim commits, no former owner adds a record, by whatever statement, nor has an effect, also when a failover
+//     gives it its old head back: TestFence_WhoDoesNotOwnTheRunAddsNothing_G2_G3, TestFence_OpenClaimDecides_G3.
 //   - G5 A callback comes after the commit, once, in the order of the run's appends:
 //     TestAppend_DurableBeforeCallback_G5, TestWriter_EachCallbackOnceWhileItStops.
 //   - G6 What a handler did in a transaction commits with the record or not at all, at any isolation level and whatever

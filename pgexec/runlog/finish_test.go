@@ -3,7 +3,6 @@ package runlog_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -114,35 +113,6 @@ func TestFinish_ShowsWhatTextCannotHold_C29(t *testing.T) {
 	}
 }
 
-// G3: neither the record nor the row is written by a former owner.
-func TestFinish_FormerOwnerIsFenced_G3(t *testing.T) {
-	b := setup(t)
-	w := b.writer(nil)
-	id := b.newRun()
-	former := b.open(w, id, 1)
-	b.claim(b.pool, id, 2)
-	if err := former.Finish(b.ctx, succeeded(t)); !isFenced(err) {
-		t.Errorf("got %v", err)
-	}
-	b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2))
-	b.wantRunning(id, 2)
-}
-
-// G2: the head was lost in a failover: neither the record, behind a hole, nor the row is written.
-func TestFinish_LostHeadWritesNothing_G2(t *testing.T) {
-	b := setup(t)
-	w := b.writer(nil)
-	id := b.newRun()
-	tail := b.open(w, id, 1)
-	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
-	b.exec(`delete from pgexec.run_log where run_id = $1 and seq = 2`, id)
-	if err := tail.Finish(b.ctx, succeeded(t)); !isFenced(err) {
-		t.Errorf("got %v", err)
-	}
-	b.wantLog(id, claimRecord(t, 1, 1))
-	b.wantRunning(id, 1)
-}
-
 // G1: the answer to a finish is lost, or its request. The run ends once.
 func TestFinish_OnceWhenTheLineIsCut_G1(t *testing.T) {
 	for name, lose := range map[string]func(*line){
@@ -170,43 +140,6 @@ func TestFinish_OnceWhenTheLineIsCut_G1(t *testing.T) {
 			if l.answers.Load() > 0 || l.requests.Load() > 0 {
 				t.Error("the line was not cut")
 			}
-		})
-	}
-}
-
-// A claim in progress holds the run's row: the finish waits for its end, and is fenced when it commits.
-func TestFinish_ClaimRacesFinish_G3(t *testing.T) {
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
-			b := setup(t)
-			w := b.writer(nil)
-			id, other := b.newRun(), b.newRun()
-			tail, otherTail := b.open(w, id, 1), b.open(w, other, 1)
-			tx := b.begin()
-			b.claim(tx, id, 2)
-			finished := make(chan error, 1)
-			go func() { finished <- tail.Finish(b.ctx, succeeded(t)) }()
-			// Meanwhile other runs end.
-			if err := otherTail.Finish(b.ctx, succeeded(t)); err != nil {
-				t.Error(err)
-			}
-			if commits {
-				b.commit(tx)
-				if err := await(b, finished, "finish"); !isFenced(err) {
-					t.Errorf("got %v", err)
-				}
-				b.wantLog(id, claimRecord(t, 1, 1), claimRecord(t, 2, 2))
-				b.wantRunning(id, 2)
-				return
-			}
-			if err := tx.Rollback(b.ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := await(b, finished, "finish"); err != nil {
-				t.Error(err)
-			}
-			b.wantLog(id, claimRecord(t, 1, 1), finishedRecord(t, 2))
-			b.wantEnded(id)
 		})
 	}
 }

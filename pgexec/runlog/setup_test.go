@@ -79,6 +79,16 @@ func (b *bundle) gatedWriter(change func(*runlog.WriterConfig)) (w *runlog.Write
 	}
 }
 
+// together has what is queued leave in one flush: the writer's only flusher is kept in a callback until all of it is there.
+func (b *bundle) together(w *runlog.Writer, queue func()) {
+	b.Helper()
+	kept, free := make(chan struct{}), make(chan struct{})
+	w.Open(runlog.RunID{}, 1, 1, 1).Append(node(b, "nobody's", 1), func(runlog.Seq, error) { close(kept); <-free })
+	await(b, kept, "callback")
+	queue()
+	close(free)
+}
+
 // until waits for what happens in another goroutine and has no other sign.
 func (b *bundle) until(happened func() bool) {
 	b.Helper()
@@ -301,10 +311,15 @@ func describe(records [][]byte) string {
 // blockedOn waits until a number of other backends of this database wait for a transaction's locks.
 func (b *bundle) blockedOn(tx pgx.Tx, n int) (pids []int32) {
 	b.Helper()
-	pid := tx.Conn().PgConn().PID()
+	return b.blockedBy(int32(tx.Conn().PgConn().PID()), n)
+}
+
+// blockedBy waits until a number of other backends of this database wait for the locks of one.
+func (b *bundle) blockedBy(pid int32, n int) (pids []int32) {
+	b.Helper()
 	b.until(func() bool {
 		pids = value[[]int32](b, `select coalesce(array_agg(pid), '{}') from pg_stat_activity
-			where datname = current_database() and $1 = any (pg_blocking_pids(pid))`, int32(pid))
+			where datname = current_database() and $1 = any (pg_blocking_pids(pid))`, pid)
 		return len(pids) >= n
 	})
 	return pids
