@@ -20,14 +20,16 @@
 //   - G4: whatever reaches a run leads to progress, also at the moment of
 //     parking: TestPark_NoSignalIsLost_C11, TestResume_NoneIsLost.
 //   - G5: a node's successors start only after its record committed:
-//     TestRun_SuccessorsStartAfterTheCommit.
+//     TestRun_SuccessorsStartAfterTheCommit, TestRun_SuccessorOfARefusedRecordDoesNotStart.
 //   - G6: a node in flight at a crash runs again, with the same
 //     [Node.IdempotencyKey]; its record is still written once, and what it did in
-//     [Node.Tx] is there once: TestTx_EffectsExactlyOnceThroughKills.
+//     [Node.Tx] is there once: TestTx_EffectsExactlyOnceThroughKills, and
+//     on real processes TestRandomPrograms_EndAsTheModelSays.
 //   - G7: a limit stops a run between nodes, and raising it continues the run
 //     there: TestLimits_PauseBetweenNodesAndResumeThere.
 //   - G8: connections and locks grow with replicas, not with runs:
-//     TestSession_LocksDoNotGrowWithRuns.
+//     TestSession_LocksDoNotGrowWithRuns; a node whose handler runs needs none of
+//     them: TestRun_ReadyNodesOverlapWithoutConnections, TestRun_ConnectionsDieWhileItsNodeRuns.
 //   - G9: every log that an older build wrote can be read:
 //     TestReleased_LogsMeanWhatTheyMeant_G9.
 //

@@ -6,7 +6,7 @@
 // # Guarantees
 //
 //   - A node's successors start only after its record committed (G5):
-//     TestRun_SuccessorsStartAfterTheCommit.
+//     TestRun_SuccessorsStartAfterTheCommit, TestRun_SuccessorOfARefusedRecordDoesNotStart.
 //   - A handler's panic fails its attempt, never the process:
 //     TestRun_EndsWithTheErrorOfTheNodeThatCausedIt; so does an error
 //     that panics when it is asked what it says: TestRun_ErrorsThatCannotBeRead.
@@ -14,7 +14,11 @@
 //     not tried for ever: TestRun_ChildThatCanNeverBe, TestRun_LogThatCannotBeDecodedIsPaused,
 //     TestRun_RecordThatNeverFitsPausesIt.
 //   - What the database refuses is tried again after longer and longer times (C27):
-//     TestRun_WhatTheDatabaseRefusesIsTriedMoreAndMoreSeldom_C27.
+//     TestRun_WhatTheDatabaseRefusesIsTriedMoreAndMoreSeldom_C27; so is a database that
+//     refuses connections: TestReplica_OutageMakesNoStormOfConnections.
+//   - A run that kills its process is paused after three deaths (C18):
+//     TestReplicas_RunThatKillsThemIsPaused.
+//   - The log of a run in memory is not read again: TestRun_HotRunIsNeverReadAgain.
 //   - A drain or a lost session is never counted as an attempt (C17):
 //     TestRun_DrainIsNoAttempt.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there
