@@ -36,7 +36,9 @@ func TestReplicas_PostgresRestartsDuringRecovery(t *testing.T) {
 	for range 3 {
 		replica()
 	}
-	eventually(ctx, t, pool, `select count(*) = 3 from pgexec.replicas`)
+	// A process that never had a session ends if it gets none.
+	const listed = `select count(distinct host) = 3 from pgexec.replicas where host = any($1::text[])`
+	eventually(ctx, t, pool, listed, slices.Collect(maps.Keys(children)))
 	var runs []insertedRun
 	for round := range rounds {
 		for range runsEach {
@@ -62,6 +64,7 @@ func TestReplicas_PostgresRestartsDuringRecovery(t *testing.T) {
 		}
 		awaitServer(ctx, t, pool)
 		replica()
+		eventually(ctx, t, pool, listed, slices.Collect(maps.Keys(children)))
 	}
 	waitForAll(ctx, t, pool, storm{settle: 2 * patience})
 	for host, child := range children {
