@@ -54,7 +54,7 @@ func TestRun_ChildThatCanNeverBe(t *testing.T) {
 	b := setup(t)
 	b.replica(spawning())
 	run := b.wait(b.startNode("run", `{"kind": "`+strings.Repeat("k", 200)+`"}`))
-	if run.Status != pgexec.RunFailed || !strings.Contains(run.Error, "kind has 200 characters, must have at most 128") {
+	if run.Status != pgexec.RunFailed || !strings.Contains(run.Error, "kind has 200 bytes, must have at most 128") {
 		t.Errorf("run is %s: %s", run.Status, run.Error)
 	}
 }

@@ -179,7 +179,7 @@ func TestRunsInsert_RefusesWhatMakesNoSense(t *testing.T) {
 	for _, c := range []struct{ columns, values, words string }{
 		{"", "''", "kind is empty, must be the kind of the run's first node"},
 		{"", "null", `null value in column "kind"`},
-		{"", "repeat('é', 129)", "kind has 129 characters, must have at most 128: \"éé"},
+		{"", "repeat('é', 65)", "kind has 130 bytes, must have at most 128: \"éé"},
 		{"", `e'a\nb'`, `kind is "a\nb", must have no # and no control characters`},
 		{"", "'a#b'", `kind is "a#b", must have no #`},
 		{", queue", "'x', ''", `queue is empty, must be a name, as "default"`},

@@ -57,7 +57,7 @@ language sql immutable
 set search_path = ''
 return case
   when run.kind = '' then 'kind is empty, must be the kind of the run''s first node'
-  when length(run.kind) > 128 then format('kind has %s characters, must have at most 128: %s…', length(run.kind), to_json(left(run.kind, 40)))
+  when octet_length(run.kind) > 128 then format('kind has %s bytes, must have at most 128: %s…', octet_length(run.kind), to_json(left(run.kind, 40)))
   when run.kind ~ '[#\u0001-\u001f\u007f]' then format('kind is %s, must have no # and no control characters', to_json(run.kind))
   when run.queue = '' then 'queue is empty, must be a name, as "default"'
   when length(run.queue) > 127 then format('queue has %s characters, must have at most 127: %s…', length(run.queue), to_json(left(run.queue, 40)))
