@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgexec/runtime/internal/pgserver"
 	"github.com/pgexec/runtime/internal/pgtest"
 	"github.com/pgexec/runtime/pgexec"
 )
@@ -210,5 +212,77 @@ func moment(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// holdNotifyLock has a commit that notifies wait for a standby that does not exist: until the end of the test it holds the lock of
+// the whole server that every commit which notifies takes.
+func holdNotifyLock(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{`create table theirs (n integer)`, `set synchronous_commit = on`} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		_, _ = conn.Exec(ctx, `with written as (insert into theirs values (1) returning n) select pg_notify('theirs', n::text) from written`)
+	}()
+	pid := int32(conn.PgConn().PID())
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.WithoutCancel(ctx), `select pg_terminate_backend($1)`, pid); err != nil {
+			t.Error(err)
+		}
+		<-held
+		_ = conn.Close(context.WithoutCancel(ctx))
+	})
+	eventually(ctx, t, pool, `select coalesce((select wait_event = 'SyncRep' from pg_stat_activity where pid = $1), false)`, pid)
+}
+
+// C23, C28, G8: while another application's commit holds the lock under which notifying commits queue up, runs are claimed,
+// recorded, parked, woken and ended, with the smallest pool.
+func TestReplicas_NotifyLockIsHeld_C23_C28_G8(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	server := pgtest.Server(t, pgserver.Config{Settings: map[string]string{"synchronous_commit": "local", "synchronous_standby_names": "nobody"}})
+	pool := pgtest.DBOn(t, server)
+	small := pool.Config()
+	small.MaxConns = pgexec.MinPoolConns
+	replicas, err := pgxpool.NewWithConfig(ctx, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(replicas.Close)
+	var none atomic.Bool
+	serve(t, replicas, pgexec.Config{Kinds: silentKinds(pool, &none), Linger: time.Millisecond})
+	eventually(ctx, t, pool, `select count(*) = 1 from pgexec.replicas`)
+	holdNotifyLock(ctx, t, pool)
+
+	client := newClient(t, quiet(ctx, t, pool))
+	const runs, nodes = 20, 100
+	var ids []pgexec.RunID
+	for range runs {
+		ids = append(ids, start(ctx, t, client, "link", nodes))
+	}
+	waits := start(ctx, t, client, "waits", nil)
+	for _, id := range ids {
+		succeed(ctx, t, client, id)
+	}
+	eventually(ctx, t, pool, `select status = 'parked' and run_at = 'infinity' from pgexec.runs where run_id = $1`, waits)
+	if err := client.Signal(ctx, waits, "go", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	succeed(ctx, t, client, waits)
+	if n := query[int](ctx, t, pool, `select count(*) from pgexec.nodes`); n != runs*nodes+3 {
+		t.Errorf("%d nodes are recorded, want %d", n, runs*nodes+3)
+	}
+	if !query[bool](ctx, t, pool, `select exists (select from pg_stat_activity where wait_event = 'SyncRep')`) {
+		t.Error("the lock was not held to the end")
 	}
 }
