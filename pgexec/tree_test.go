@@ -2,6 +2,8 @@ package pgexec_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,5 +83,57 @@ func TestClient_ReasonSaysWhatIsWanted(t *testing.T) {
 		if err != nil || run.Reason != want.reason {
 			t.Errorf("after %s, which says %q: reason %q, want %q (%v)", want.sql, answer, run.Reason, want.reason, err)
 		}
+	}
+}
+
+// A run that is bound to fail, or that a node has paused, starts no child run any more; a retry or a resume does.
+func TestRun_ThatStopsStartsNoChild(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stop   func(*pgexec.Node) error
+		status string
+		goOn   func(*bundle, pgexec.RunID) (string, error)
+	}{
+		"failed": {
+			func(*pgexec.Node) error { return pgexec.Permanent(errors.New("broken")) }, "failed",
+			func(b *bundle, id pgexec.RunID) (string, error) { return b.client.Retry(b.ctx, id) },
+		},
+		"paused": {
+			func(n *pgexec.Node) error { n.Pause("enough"); return nil }, "paused",
+			func(b *bundle, id pgexec.RunID) (string, error) { return b.client.Resume(b.ctx, id, nil) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			var stopped atomic.Bool
+			kinds := pgexec.NewKinds()
+			pgexec.AddKind(kinds, "root", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+				n.Spawn("stop", nil, &pgexec.SpawnOpts{ID: "stop"})
+				n.Spawn(pgexec.KindRun, pgexec.RunInput{Kind: "child"}, &pgexec.SpawnOpts{After: []pgexec.NodeRef{n.Spawn("later", nil, nil)}})
+				return 0, nil
+			}, nil)
+			pgexec.AddKind(kinds, "stop", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+				if stopped.Swap(true) {
+					return 0, nil
+				}
+				return 0, tc.stop(n)
+			}, nil)
+			pgexec.AddKind(kinds, "later", func(_ context.Context, n *pgexec.Node, _ none) (int, error) {
+				b.eventually(`select exists (select from pgexec.nodes where run_id = $1 and node_id = 'stop')`, n.RunID())
+				return 0, nil
+			}, nil)
+			pgexec.AddKind(kinds, "child", func(context.Context, *pgexec.Node, none) (int, error) { return 3, nil }, nil)
+			b.replica(kinds)
+			id := b.start("root", nil)
+			b.eventually(`select status::text = $2 from pgexec.runs where run_id = $1`, id, tc.status)
+			if n := query[int](b, `select count(*) from pgexec.runs where parent_run_id is not null`); n != 0 {
+				t.Errorf("%d child runs of a run that is %s", n, tc.status)
+			}
+			if _, err := tc.goOn(b, id); err != nil {
+				t.Fatal(err)
+			}
+			if run := b.succeed(id); string(run.Result) != "3" {
+				t.Errorf("result %s", run.Result)
+			}
+		})
 	}
 }

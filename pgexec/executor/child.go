@@ -62,8 +62,8 @@ func (r *Run) startChild(w *wait, input []byte) {
 		r.failWait(w, asFailure(r.ctx, err))
 		return
 	}
-	// At a limit none is started; one that is started already is in flight and waited for.
-	onlyFind := r.limitReached() != ""
+	// A run that stops, or is at a limit, starts none; one that is started already is in flight and waited for.
+	onlyFind := r.stopping() || r.limitReached() != ""
 	if !onlyFind {
 		r.waiting.count(w)
 	}

@@ -229,6 +229,9 @@ func (r *Run) movedOver(m *moved, err error) {
 	case m.signal != nil:
 		m.wait.ending = false
 		r.signalRead(m.wait, *m.signal, err)
+	case m.end == nil && m.wait.task != nil && r.stopping():
+		r.waiting.drop(m.wait)
+		r.ready.enqueue(m.wait.node)
 	case m.end == nil && m.wait.task != nil:
 		m.wait.ending = false
 		r.openTask(m.wait, m.input, err)
