@@ -1,10 +1,11 @@
--- All that has reached run $1 from outside, with the version that a parking statement names, as of one snapshot (G4): one row, and more when there are several signals that are not consumed yet, the $4 that were sent first in that order, and ends of the child runs of nodes $3, of which one is the last that brings them to $5 bytes or more. A payload that is not small is null, and so are those that would bring their sum over $5 bytes: they are read by themselves. Marks the signals $2, which the log has consumed, on the way; no lock is waited for.
+-- All that has reached run $1 from outside, with the version that a parking statement names, as of one snapshot (G4): one row, and more when there are several signals that are not consumed yet, the $4 that were sent first in that order, and ends of the child runs of nodes $3, of which one is the last that brings them to $5 bytes or more. A payload that is not small is null, and so are those that would bring their sum over $5 bytes: they are read by themselves. Marks the signals $2 on the way, which the log has consumed, if it has its head at $6 and the run is owner $7's at epoch $8; no lock is waited for.
 with marked as (
   update pgexec.signals s
   set consumed_at = clock_timestamp()
   where s.signal_id in (
     select c.signal_id from pgexec.signals c
     where c.run_id = $1::uuid and c.signal_id = any ($2::bigint[]) and c.consumed_at is null
+      and case when $2::bigint[] <> '{}' then pgexec.may_append($1::uuid, $6::bigint, $7::integer, $8::bigint) end
     for update skip locked)
 ), found as (
   select s.signal_id, s.node_id, s.name as what, case when sum(octet_length(s.payload)) over (order by s.signal_id) <= $5::bigint then s.payload end as payload,

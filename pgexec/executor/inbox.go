@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/pgexec/wake"
 )
 
@@ -35,11 +36,15 @@ func (o *outside) beginLook() bool {
 	return true
 }
 
-// toMark hands over what the next look marks. That saves the next owner a look at each; no harm if it fails.
-func (o *outside) toMark() (consumed, recorded []int64) {
-	consumed, recorded = o.consumed, o.recorded
-	o.consumed, o.recorded = nil, nil
-	return consumed, recorded
+// marked forgets what a look marks. That saves the next owner a look at each; no harm if it fails.
+func (o *outside) marked() { o.consumed, o.recorded = nil, nil }
+
+// logged is what the log says that has been dealt with.
+func (r *Run) logged() wake.Logged {
+	return wake.Logged{
+		RunID: r.claimed.RunID, Owner: r.x.ReplicaID, Epoch: r.claimed.Epoch, Head: runlog.Seq(r.g.Head()),
+		Signals: r.outside.consumed, Tasks: r.outside.recorded,
+	}
 }
 
 // takeIn replaces what was known by what a look has found.
@@ -73,15 +78,16 @@ func (r *Run) look() {
 	if !r.outside.beginLook() {
 		return
 	}
-	consumed, recorded := r.outside.toMark()
+	logged := r.logged()
+	r.outside.marked()
 	children, signals, tasks := r.waiting.childNodes(), r.waiting.onSignals(), r.waiting.onTasks()
 	r.inBackground(func(ctx context.Context) event {
-		in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, consumed, children)
+		in, err := wake.ReadInbox(ctx, r.x.Pool, logged, children)
 		if err == nil && in.MoreSignals && len(signals) > 0 {
 			in.Signals, err = wake.FindSignals(ctx, r.x.Pool, r.claimed.RunID, signals)
 		}
-		if err == nil && (tasks || len(recorded) > 0) {
-			in.Tasks, err = wake.ReadTaskEnds(ctx, r.x.Pool, r.claimed.RunID, recorded)
+		if err == nil && (tasks || len(logged.Tasks) > 0) {
+			in.Tasks, err = wake.ReadTaskEnds(ctx, r.x.Pool, logged)
 		}
 		return event{inbox: &in, err: err}
 	})

@@ -63,7 +63,7 @@ func (r *Run) retrying(ctx context.Context, what string, read func(context.Conte
 }
 
 func (r *Run) readInbox(ctx context.Context) error {
-	in, err := wake.ReadInbox(ctx, r.x.Pool, r.claimed.RunID, nil, nil)
+	in, err := wake.ReadInbox(ctx, r.x.Pool, wake.Logged{RunID: r.claimed.RunID}, nil)
 	if err == nil {
 		r.takeIn(&in)
 	}

@@ -203,7 +203,8 @@ func (r *Run) matchTasks() {
 	for _, t := range r.outside.inbox.Tasks {
 		n := r.g.Node(graph.NodeID(t.NodeID))
 		switch w := r.waiting.waits[n]; {
-		case n == nil || n.Status().Done() || t.Attempt <= int(n.Attempts):
+		case n == nil: // another owner's, who knows more
+		case n.Status().Done() || t.Attempt <= int(n.Attempts):
 			r.outside.recorded = append(r.outside.recorded, t.TaskID)
 			used++
 		case w == nil || w.task == nil || w.ending || w.asks || t.Attempt != int(n.Attempts)+1:
@@ -255,7 +256,7 @@ func (r *Run) removeTasks(ctx context.Context) {
 	if len(r.outside.recorded) == 0 {
 		return
 	}
-	if _, err := wake.ReadTaskEnds(ctx, r.x.Pool, r.claimed.RunID, r.outside.recorded); err != nil {
+	if _, err := wake.ReadTaskEnds(ctx, r.x.Pool, r.logged()); err != nil {
 		r.log.Warn("remove tasks that are recorded", "error", err)
 		return
 	}

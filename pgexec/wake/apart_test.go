@@ -37,7 +37,7 @@ func TestReadApart_WhatIsNotSmall_C22(t *testing.T) {
 	exact := ` [ "\u0000", ` + long + `]`
 	b.startTasks(tasksOf(id, "small", "large"), false)
 	b.exec(`select pgexec.complete(t.task_id, 'w', case t.node_id when 'large' then $1::json else '1' end) from pgexec.take('t', 'w', max_tasks => 2) t`, exact)
-	ends, err := ReadTaskEnds(t.Context(), b.pool, id, nil)
+	ends, err := ReadTaskEnds(t.Context(), b.pool, Logged{RunID: id})
 	if err != nil || len(ends) != 2 {
 		t.Fatal(ends, err)
 	}

@@ -59,7 +59,7 @@ func TestStartChild_OnceAndComplete(t *testing.T) {
 	if n := get[int](b, `select count(*) from pgexec.runs where parent_run_id = $1`, parent); n != 1 {
 		t.Errorf("%d children", n)
 	}
-	in, err := ReadInbox(t.Context(), b.pool, p.ChildID, nil, nil)
+	in, err := ReadInbox(t.Context(), b.pool, Logged{RunID: p.ChildID}, nil)
 	p.Limits.MaxNodes = math.MaxInt32
 	if err != nil || in.Limits != p.Limits {
 		t.Errorf("limits %+v, error %v", in.Limits, err)

@@ -93,19 +93,29 @@ type inboxRow struct {
 	Nodes        int64
 }
 
+// Logged is a run's log as an owner knows it, and what it has dealt with. Nothing is marked or removed for an owner that is
+// not the run's any more, or whose log is not there any more: of what another one does, or a failover has lost, it knows nothing (C03).
+type Logged struct {
+	RunID runlog.RunID
+	Owner runlog.ReplicaID
+	Epoch runlog.Epoch
+	// Head is the seq of a record of ours behind all that says so.
+	Head runlog.Seq
+	// Signals are consumed, and the ends of Tasks recorded.
+	Signals, Tasks []int64
+}
+
 // ReadInbox reads what has reached the run, with the ends of the child runs
 // that the given nodes wait for. The signals that the log has consumed are
 // marked on the way, so that they are not read again. It waits for no lock.
-func ReadInbox(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, consumed []int64, childNodes []string) (Inbox, error) {
-	if consumed == nil {
-		consumed = []int64{}
-	}
-	found, err := runlog.QueryPlanned[inboxRow](ctx, pool, sql.PlanByKey, sql.LifeInbox, id, consumed, childNodes, MaxSignals, maxLookBytes)
+func ReadInbox(ctx context.Context, pool *pgxpool.Pool, of Logged, childNodes []string) (Inbox, error) {
+	found, err := runlog.QueryPlanned[inboxRow](ctx, pool, sql.PlanByKey, sql.LifeInbox,
+		of.RunID, orNone(of.Signals), childNodes, MaxSignals, maxLookBytes, int64(of.Head), int32(of.Owner), int64(of.Epoch))
 	if err != nil {
 		return Inbox{}, fmt.Errorf("read inbox: %w", err)
 	}
 	if len(found) == 0 {
-		return Inbox{}, fmt.Errorf("read inbox: %w: %s", ErrNoRun, id)
+		return Inbox{}, fmt.Errorf("read inbox: %w: %s", ErrNoRun, of.RunID)
 	}
 	first := found[0]
 	in := Inbox{Seen: first.Seen, Wanted: first.Wanted, WantedReason: first.WantedReason, Limits: first.Limits}
@@ -149,6 +159,14 @@ func FindSignals(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, waits
 		return nil, fmt.Errorf("find signals: %w", err)
 	}
 	return found, nil
+}
+
+// orNone is an empty list instead of NULL.
+func orNone(ids []int64) []int64 {
+	if ids == nil {
+		return []int64{}
+	}
+	return ids
 }
 
 func (r inboxRow) childEnd() (ChildEnd, error) {

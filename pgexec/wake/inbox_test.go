@@ -13,7 +13,12 @@ import (
 
 func (b *bundle) read(id runlog.RunID, consumed []int64, childNodes ...string) Inbox {
 	b.t.Helper()
-	in, err := ReadInbox(b.t.Context(), b.pool, id, consumed, childNodes)
+	logged := Logged{RunID: id}
+	if consumed != nil {
+		logged = b.logged(id)
+		logged.Signals = consumed
+	}
+	in, err := ReadInbox(b.t.Context(), b.pool, logged, childNodes)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -51,7 +56,7 @@ func TestReadInbox_Signals(t *testing.T) {
 	if in = b.read(other, nil); len(in.Signals) != 1 {
 		t.Errorf("of the other run: %+v", in)
 	}
-	if _, err := ReadInbox(t.Context(), b.pool, runlog.RunID{1}, nil, nil); !errors.Is(err, ErrNoRun) {
+	if _, err := ReadInbox(t.Context(), b.pool, Logged{RunID: runlog.RunID{1}}, nil); !errors.Is(err, ErrNoRun) {
 		t.Errorf("of no run: %v", err)
 	}
 }
@@ -139,7 +144,7 @@ func TestReadInbox_Children(t *testing.T) {
 		}
 	}
 	b.exec(`update pgexec.run_log set record = '\xff'`)
-	if _, err := ReadInbox(t.Context(), b.pool, parent, nil, []string{"good"}); err == nil || !strings.Contains(err.Error(), good.String()) {
+	if _, err := ReadInbox(t.Context(), b.pool, Logged{RunID: parent}, []string{"good"}); err == nil || !strings.Contains(err.Error(), good.String()) {
 		t.Errorf("with a damaged record: %v", err)
 	}
 }

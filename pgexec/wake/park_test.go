@@ -19,6 +19,14 @@ func (b *bundle) own(id runlog.RunID) {
 	b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1, wake_job = null where run_id = $1`, id)
 }
 
+// logged is the log of replica 1's run as its owner knows it, with these tasks recorded. Its rows are made for it.
+func (b *bundle) logged(id runlog.RunID, tasks ...int64) Logged {
+	b.t.Helper()
+	b.exec(`insert into pgexec.run_log (run_id, seq, record) values ($1, 1, '') on conflict do nothing`, id)
+	b.own(id)
+	return Logged{RunID: id, Owner: 1, Epoch: 1, Head: 1, Tasks: tasks}
+}
+
 // ownMany starts runs that are replica 1's and returns their ids.
 func (b *bundle) ownMany(n int) []runlog.RunID {
 	b.t.Helper()
@@ -52,7 +60,7 @@ func (b *bundle) waitOrPark(ctx context.Context, id runlog.RunID, there func(Inb
 		if parked || err != nil {
 			return parked, err
 		}
-		in, err := ReadInbox(ctx, b.pool, id, nil, []string{"wait"})
+		in, err := ReadInbox(ctx, b.pool, Logged{RunID: id}, []string{"wait"})
 		if err != nil {
 			return false, err
 		}

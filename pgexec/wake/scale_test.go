@@ -54,7 +54,7 @@ func TestParked_HundredThousandAreNoLoad(t *testing.T) {
 	mine := b.ownMany(owned)
 	b.exec(`update pgexec.runs set status = 'running', owner = 1, epoch = 1 where run_id = any ($1)`, mine)
 	b.exec(`vacuum analyze pgexec.runs`)
-	look := []any{mine[0], []int64{}, []string{"n"}, MaxSignals, maxLookBytes}
+	look := []any{mine[0], []int64{}, []string{"n"}, MaxSignals, maxLookBytes, int64(1), int32(1), int64(1)}
 	park := []any{mine[0], int32(1), int64(1), int64(-1), nil, []byte("waits"), []string{}, []string{}, []time.Time{}, int64(0), int64(0), int64(0), int64(0), int64(0), false}
 	for _, tc := range []struct {
 		name, statement string

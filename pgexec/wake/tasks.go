@@ -121,11 +121,9 @@ func startTasks(ctx context.Context, pool *pgxpool.Pool, p TasksParams) (made in
 // ReadTaskEnds reads the tasks of a run that have ended, [MaxTaskEnds] at most,
 // and removes those that the log has recorded. What it returns is at least as new
 // as an inbox that was read before. It waits for no lock.
-func ReadTaskEnds(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, recorded []int64) ([]TaskEnd, error) {
-	if recorded == nil {
-		recorded = []int64{}
-	}
-	ends, err := runlog.QueryPlanned[TaskEnd](ctx, pool, sql.PlanByKey, sql.LifeTaskEnds, id, recorded, MaxTaskEnds)
+func ReadTaskEnds(ctx context.Context, pool *pgxpool.Pool, of Logged) ([]TaskEnd, error) {
+	ends, err := runlog.QueryPlanned[TaskEnd](ctx, pool, sql.PlanByKey, sql.LifeTaskEnds,
+		of.RunID, orNone(of.Tasks), MaxTaskEnds, int64(of.Head), int32(of.Owner), int64(of.Epoch))
 	if err != nil {
 		return nil, fmt.Errorf("read ended tasks: %w", err)
 	}

@@ -85,7 +85,7 @@ func TestStartTasks_OnceForEachAttempt(t *testing.T) {
 	}
 	b.exec(`select pgexec.fail($1, 'w', 'no')`, taken[0])
 	b.exec(`select pgexec.complete($1, 'w', $2)`, taken[1], `{"x": "\u0000" , "y":1e999}`)
-	ends, err := ReadTaskEnds(t.Context(), b.pool, id, nil)
+	ends, err := ReadTaskEnds(t.Context(), b.pool, Logged{RunID: id})
 	if err != nil || len(ends) != 2 || ends[0].Succeeded || ends[0].Error != "no" || ends[0].ErrorCode != "error" || ends[0].RetryAfterUs != 0 ||
 		!ends[1].Succeeded || string(ends[1].Output) != `{"x": "\u0000" , "y":1e999}` || ends[1].TakenAt.IsZero() || ends[1].EndedAt.IsZero() {
 		t.Errorf("ends are %+v, error %v", ends, err)
@@ -97,12 +97,48 @@ func TestStartTasks_OnceForEachAttempt(t *testing.T) {
 		t.Errorf("the second attempt is %s", got)
 	}
 	// What the log has is removed; the former attempt's id is no longer there.
-	ends, err = ReadTaskEnds(t.Context(), b.pool, id, []int64{taken[0], taken[1]})
+	ends, err = ReadTaskEnds(t.Context(), b.pool, b.logged(id, taken[0], taken[1]))
 	if n := get[int](b, `select count(*) from pgexec.tasks`); err != nil || len(ends) != 0 || n != 1 {
 		t.Errorf("ends are %+v, error %v, %d tasks are left", ends, err, n)
 	}
-	if in, err := ReadInbox(t.Context(), b.pool, id, nil, nil); err != nil || in.Seen != 2 {
+	if in, err := ReadInbox(t.Context(), b.pool, Logged{RunID: id}, nil); err != nil || in.Seen != 2 {
 		t.Errorf("the inbox is at %d, error %v", in.Seen, err)
+	}
+}
+
+// C03: an owner that is none any more, or whose log a failover has shortened, removes no task and marks no signal.
+func TestLogged_FormerOwnersDealWithNothing_C03(t *testing.T) {
+	for name, change := range map[string]func(*Logged){
+		"another epoch": func(l *Logged) { l.Epoch = 2 },
+		"another owner": func(l *Logged) { l.Owner = 2 },
+		"no such head":  func(l *Logged) { l.Head = 2 },
+		"the owner":     func(*Logged) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.exec(`select pgexec.declare_kind('t')`)
+			id := b.ownMany(1)[0]
+			b.own(id)
+			b.startTasks(tasksOf(id, "a"), false)
+			b.exec(`select pgexec.complete(task_id, 'w', '1') from pgexec.take('t', 'w')`)
+			b.exec(`select pgexec.signal($1, 's')`, id)
+			logged := b.logged(id, get[int64](b, `select task_id from pgexec.tasks`))
+			logged.Signals = []int64{get[int64](b, `select signal_id from pgexec.signals`)}
+			change(&logged)
+			if _, err := ReadTaskEnds(t.Context(), b.pool, logged); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ReadInbox(t.Context(), b.pool, logged, nil); err != nil {
+				t.Fatal(err)
+			}
+			want := "1 0"
+			if name == "the owner" {
+				want = "0 1"
+			}
+			if got := get[string](b, `select concat_ws(' ', (select count(*) from pgexec.tasks), (select count(consumed_at) from pgexec.signals))`); got != want {
+				t.Errorf("tasks and consumed signals: %s, want %s", got, want)
+			}
+		})
 	}
 }
 
