@@ -2,6 +2,7 @@ package pgexec_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -66,6 +67,40 @@ func TestAtMostOnce_OutcomeUnknownAfterACrash(t *testing.T) {
 			}
 			b.checkLog(id)
 		})
+	}
+}
+
+// C17: an attempt that was lost with its replica is none of those that a node may fail.
+func TestAtMostOnce_LostAttemptsAreNoFailures_C17(t *testing.T) {
+	b := setup(t)
+	var ran atomic.Int64
+	kinds := pgexec.NewKinds()
+	pgexec.AddKind(kinds, "pay", func(ctx context.Context, n *pgexec.Node, _ none) (string, error) {
+		switch ran.Add(1) {
+		case 1, 3:
+			if _, err := b.pool.Exec(context.WithoutCancel(ctx), killSessions, "victim"); err != nil {
+				b.t.Error(err)
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
+		case 2, 4:
+			return "", pgexec.WithCode(errors.New("no"), "outcome_unknown") // known, whatever it calls itself
+		}
+		return fmt.Sprintf("attempt %d", n.Attempt()), nil
+	}, &pgexec.KindOpts{AtMostOnce: pgexec.UnknownRunsAgain, Retry: pgexec.RetryPolicy{MaxAttempts: 3, MinBackoff: 1}})
+	b.replica(kinds, named("victim"), briefly)
+	if run := b.succeed(b.start("pay", nil)); string(run.Result) != `"attempt 5"` {
+		t.Errorf("result %s", run.Result)
+	}
+	kinds = pgexec.NewKinds()
+	var failed atomic.Int64
+	pgexec.AddKind(kinds, "fail", func(context.Context, *pgexec.Node, none) (int, error) {
+		failed.Add(1)
+		return 0, pgexec.WithCode(errors.New("no"), "outcome_unknown")
+	}, &pgexec.KindOpts{AtMostOnce: pgexec.UnknownRunsAgain, Retry: pgexec.RetryPolicy{MaxAttempts: 3, MinBackoff: 1}})
+	b.replica(kinds, named("other"))
+	if run := b.wait(b.start("fail", nil)); run.Status != pgexec.RunFailed || failed.Load() != 3 {
+		t.Errorf("the run is %s after %d attempts, want 3", run.Status, failed.Load())
 	}
 }
 

@@ -84,11 +84,12 @@ func refusesData(err error) bool {
 
 func (r *Run) recordFailure(a *attempt) {
 	policy, made := a.kind.Retry.override(a.node.Retry), a.node.Attempts+1
-	if a.failure.Permanent || int(made) >= policy.MaxAttempts || neverTwice(a.node, a.kind) {
+	failed := made - a.node.Lost
+	if a.failure.Permanent || int(failed) >= policy.MaxAttempts || neverTwice(a.node, a.kind) {
 		r.recordPermanent(a, a.failure)
 		return
 	}
-	wait := policy.Backoff(made)
+	wait := policy.Backoff(failed)
 	if a.failure.RetryAfter > 0 {
 		wait = min(a.failure.RetryAfter, maxRetryAfter)
 	}

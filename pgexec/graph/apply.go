@@ -88,7 +88,7 @@ func (g *Graph) applyAttemptFailed(seq int64, rec *pb.AttemptFailed) error {
 	n.attemptFailed(rec)
 	g.consume(rec.GetSignalId())
 	g.usage.Add(rec.GetUsage())
-	if rec.GetError().GetCode() != CodeOutcomeUnknown { // a death alone is no progress
+	if !lost(rec) { // a death alone is no progress
 		g.progressed()
 	}
 	return nil

@@ -87,6 +87,8 @@ func (o *Outcome) read(seq int64, rec *pb.Node) {
 type Progress struct {
 	// Attempts is the highest attempt known to have failed, or the one that ended the node.
 	Attempts uint32
+	// Lost counts those of them of which only their replica's death is known, or a worker's: no failures (C17).
+	Lost uint32
 	// StartedAttempt is the attempt of the last started record; 0 without one.
 	StartedAttempt uint32
 	// StartedUs is when that record was made, in microseconds since the Unix epoch.
@@ -101,6 +103,15 @@ type Progress struct {
 
 func (p *Progress) attemptFailed(rec *pb.AttemptFailed) {
 	p.Attempts, p.NotBefore, p.Failure = rec.GetAttempt(), rec.GetNotBeforeUs(), rec.GetError()
+	if lost(rec) {
+		p.Lost++
+	}
+}
+
+// lost: the record says of an attempt that what came of it is not known. A handler may give its error the same code; then
+// it is known when it began.
+func lost(rec *pb.AttemptFailed) bool {
+	return rec.GetError().GetCode() == CodeOutcomeUnknown && rec.GetStartedUs() == 0
 }
 
 func (p *Progress) attemptStarted(rec *pb.Started) {
