@@ -219,17 +219,29 @@ func TestRuntime_StartsAgainAfterItsSessionEnds(t *testing.T) {
 }
 
 // C18: a run whose owners keep dying is paused after three deaths without
-// progress, with the nodes in flight named; progress in between starts the count again.
+// progress, with the nodes in flight named, and none of those that waited; progress in between starts the count again.
 func TestRun_PausedAfterThreeDeathsWithoutProgress(t *testing.T) {
 	b := setup(t)
+	if _, err := b.pool.Exec(b.ctx, `select pgexec.declare_kind('outside')`); err != nil {
+		t.Fatal(err)
+	}
 	var starts atomic.Int32
 	kinds := pgexec.NewKinds()
 	pgexec.AddKind(kinds, "root", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
+		for range 101 { // more than can be named
+			n.Spawn(pgexec.KindSignal, pgexec.SignalInput{Name: "never"}, nil)
+		}
+		n.Spawn("outside", nil, nil)
+		n.Spawn("flaky", nil, nil)
 		n.Spawn("killer", nil, &pgexec.SpawnOpts{ID: "bomb"})
 		return 0, nil
 	}, nil)
+	pgexec.AddKind(kinds, "flaky", func(context.Context, *pgexec.Node, none) (int, error) {
+		return 0, pgexec.RetryAfter(errors.New("not now"), time.Hour)
+	}, nil)
 	m := make(mortals)
 	pgexec.AddKind(kinds, "killer", func(ctx context.Context, n *pgexec.Node, _ none) (int, error) {
+		b.eventually(`select exists (select from pgexec.run_log where run_id = $1 and pgexec.decode(record) ? 'attempt_failed')`, n.RunID())
 		starts.Add(1)
 		return m.killOwner(ctx, b, n.RunID())
 	}, nil)
@@ -246,8 +258,8 @@ func TestRun_PausedAfterThreeDeathsWithoutProgress(t *testing.T) {
 	if !strings.Contains(run.Reason, "3 replicas died") || !strings.Contains(run.Reason, "bomb") {
 		t.Errorf("reason %q", run.Reason)
 	}
-	const suspects = `select pgexec.decode(record) #>> '{control,node_ids,0}' from pgexec.run_log where run_id = $1 order by seq desc limit 1`
-	if got := query[string](b, suspects, id); got != "bomb" {
+	const suspects = `select pgexec.decode(record) #>> '{control,node_ids}' from pgexec.run_log where run_id = $1 order by seq desc limit 1`
+	if got := query[string](b, suspects, id); got != `["bomb"]` {
 		t.Errorf("suspect in the log: %s", got)
 	}
 	b.checkLog(id)

@@ -153,15 +153,28 @@ func (r *Run) checkPoison(ctx context.Context) (end ending, ok bool) {
 			return 0, true
 		}
 	}
-	for _, n := range r.g.Frontier() {
-		if len(r.stop.suspects) == r.x.MaxParallelPerRun {
-			break
-		}
-		r.stop.suspects = append(r.stop.suspects, n.ID)
+	r.stop.suspects = r.suspects()
+	r.stop.reason = fmt.Sprintf("%d replicas died in a row while running this", len(dead))
+	if len(r.stop.suspects) > 0 {
+		r.stop.reason += ", suspected: " + joinIDs(r.stop.suspects, 20)
 	}
-	r.stop.reason = fmt.Sprintf("%d replicas died in a row while running this, suspected: %s", len(dead), joinIDs(r.stop.suspects, 20))
 	r.log.Error("run paused", "reason", r.stop.reason)
 	return endPaused, false
+}
+
+// suspects are the nodes that may have been in flight when the run's last owner died: those that only wait run nothing here.
+func (r *Run) suspects() (ids []graph.NodeID) {
+	for _, n := range r.g.Frontier() {
+		kind := r.x.kind(n.Kind)
+		switch {
+		case len(ids) == r.x.MaxParallelPerRun:
+			return ids
+		case IsWait(n.Kind), kind != nil && kind.external, r.backoffLeft(n) > 0:
+		default:
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
 }
 
 const (
