@@ -76,7 +76,7 @@ func (f *flusher) appendIn(ctx context.Context, tx pgx.Tx, fl *flight) (ours boo
 		return err == nil, err
 	}
 	var xid string
-	err = tx.QueryRow(ctx, sql.RunlogAppendTxAhead, t.id, int64(fl.head), record).Scan(&xid)
+	err = tx.QueryRow(ctx, sql.RunlogAppendTxAhead, t.id, int64(fl.head), record).Scan(&xid, nil)
 	switch {
 	case err == nil:
 		return f.isNext(ctx, fl, xid)

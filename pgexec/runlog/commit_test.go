@@ -294,6 +294,34 @@ func TestAppendTx_SlowCommitsHoldUpNobody(t *testing.T) {
 	b.wantEffects(3)
 }
 
+// C06, G4: the transaction of an owner that freezes between its record and the commit keeps nobody from claiming the run: the
+// server ends it.
+func TestAppendTx_FrozenBeforeTheCommitHoldsUpNoClaim_C06(t *testing.T) {
+	for _, level := range append([]string{"read committed"}, snapshots...) {
+		t.Run(level, func(t *testing.T) {
+			b := setup(t)
+			b.exec(`create table effects (id serial)`)
+			id := b.newRun()
+			tail := b.open(b.writer(nil), id, 1)
+			tx := b.effectAt(level, anEffect)
+			b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+			thawed := make(chan struct{})
+			frozen := b.appendTx(tail, slowTx{tx, thawed}, node(t, "tx", 1))
+			b.until(func() bool {
+				return value[bool](b, `select exists (select from pg_locks l join pg_stat_activity a using (pid) where a.datname = current_database()
+					and a.state = 'idle in transaction' and l.relation = 'pgexec.run_log'::regclass and l.mode = 'RowExclusiveLock')`)
+			})
+			if err := b.claimAnyhow(id, 2); err != nil {
+				t.Fatal(err)
+			}
+			close(thawed)
+			frozen.wantError(func(err error) bool { return errors.Is(err, runlog.ErrFenced) })
+			b.wantEffects(0)
+			b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1), claimRecord(t, 2, 2))
+		})
+	}
+}
+
 // G8: after a failover has left many commits unanswered, whose they are is found out on the flushers' connections.
 func TestAppendTx_UnansweredCommitsTakeNoConnections_G8(t *testing.T) {
 	b := setup(t)
