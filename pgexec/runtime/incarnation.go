@@ -197,14 +197,17 @@ func (inc *incarnation) abandon(waker *wake.Waker) {
 func (inc *incarnation) drain(waker *wake.Waker) {
 	started := time.Now()
 	inc.log.Info("draining", "hot_runs", inc.rt.HotRuns(), "grace", inc.rt.cfg.Grace)
+	if waker != nil {
+		waker.LeaveToOthers()
+	}
 	inc.stopClaims()
 	drained := make(chan struct{})
 	defer close(drained)
 	go inc.boundDrain(drained)
+	inc.background.Go(func() { inc.stopWaker(waker) }) // at once: what it still fetches others have to wait for
 	if err := inc.withTimeout(inc.session.SetDraining); err != nil {
 		inc.log.Warn("mark replica as draining", "error", err)
 	}
-	inc.stopWaker(waker)
 	inc.background.Wait()
 	inc.runs.Wait()
 	inc.throttle.Stop()

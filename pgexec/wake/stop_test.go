@@ -70,7 +70,7 @@ func (b *bundle) hears(seen <-chan delivery) {
 	b.t.Fatal("no run is delivered")
 }
 
-// What a draining replica gives back is fetched elsewhere without waiting for a poll.
+// What a draining replica gives back, from the moment on when it takes no run, is fetched elsewhere without waiting for a poll.
 func TestStop_OthersGoOnAtOnce(t *testing.T) {
 	b := setup(t)
 	hold := newGate()
@@ -94,6 +94,7 @@ func TestStop_OthersGoOnAtOnce(t *testing.T) {
 	b.hears(seen) // or had looked when it started
 	b.hears(seen)
 	before := time.Now()
+	w.LeaveToOthers()
 	hold.release()
 	b.stop(w)
 	for next(b, seen).RunID != id {

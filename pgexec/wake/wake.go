@@ -159,7 +159,7 @@ type Waker struct {
 	current inProgress
 	// rested holds a token while a wake that ended with Again is to be fetched again.
 	rested chan struct{}
-	// draining is set once Stop is called: wakes that end with Again do not rest any more.
+	// draining is set once LeaveToOthers or Stop is called: wakes that end with Again do not rest any more.
 	draining atomic.Bool
 	handed   atomic.Bool
 
@@ -262,6 +262,10 @@ func (w *Waker) start(runCtx context.Context) error {
 	w.loops.Go(func() { w.runHousekeeping(loopCtx) })
 	return nil
 }
+
+// LeaveToOthers says that Stop is about to be called, and that WakeFunc takes no run any more: from now on wakes that end with Again
+// are at once free for other replicas, which Stop tells.
+func (w *Waker) LeaveToOthers() { w.draining.Store(true) }
 
 // Stop fetches no more wakes from the moment it is called, waits for the calls
 // of WakeFunc in progress and for every goroutine of the Waker. When ctx ends
