@@ -16,6 +16,8 @@ var (
 	RunlogAppendTxAhead string
 	//go:embed runlog_is_next.sql
 	RunlogIsNext string
+	//go:embed runlog_may_append.sql
+	RunlogMayAppend string
 	//go:embed runlog_begin_tx.sql
 	RunlogBeginTx string
 	//go:embed runlog_tx_is_open.sql

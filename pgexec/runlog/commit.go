@@ -19,12 +19,20 @@ func BeginTx(ctx context.Context, db beginner) (pgx.Tx, error) {
 	return db.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin;" + sql.RunlogBeginTx})
 }
 
-// commitApart commits on the transaction's own connection, in a goroutine of its own: what a handler
-// did may take long to commit, and the appends of other runs do not wait for it. What
-// it reads of the log is on the flusher's connection, between its flushes: however many commits a failover
+// commitAll commits on the transactions' own connections, in a goroutine for each: what a handler
+// did may take long to commit, and the appends of other runs do not wait for it, nor it for them. What
+// it reads of the log is on a flusher's connection, between its flushes: however many commits a failover
 // leaves unanswered, there are no more connections.
-func (f *flusher) commitApart(ctx context.Context, flights []*flight) {
-	f.apart.Go(func() { f.commit(ctx, flights) })
+func (q *queue) commitAll(ctx context.Context, flushers []*flusher) {
+	for i := 0; ; i = (i + 1) % len(flushers) {
+		b, ok := q.takeCommit()
+		if !ok {
+			return
+		}
+		f := flushers[i]
+		f.bury(b.dead)
+		f.apart.Go(func() { f.commit(ctx, b.flights) })
+	}
 }
 
 // commit ends the one transaction of a flight: with the run's next record in it,
@@ -55,6 +63,9 @@ func (f *flusher) sendTx(ctx context.Context, fl *flight) error {
 	ours, err := f.appendIn(ctx, tx, fl)
 	if err != nil || !ours {
 		rollback(tx)
+		if err == nil {
+			err = f.refusedBy(ctx, fl)
+		}
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -87,12 +98,28 @@ func (f *flusher) appendIn(ctx context.Context, tx pgx.Tx, fl *flight) (ours boo
 	}
 }
 
+// refusedBy tells a run that is no longer ours (nil) from one that is, although the transaction, now rolled back, could not see
+// it: run again for a lost run, such a handler would do the same to it for ever.
+func (f *flusher) refusedBy(ctx context.Context, fl *flight) error {
+	ours, err := f.ask(ctx, sql.RunlogMayAppend, fl)
+	if err == nil && ours {
+		err = ErrTxUndoes
+	}
+	return err
+}
+
 // isNext reports whether a record that was written in that transaction is the run's next one, and the run still ours.
-func (f *flusher) isNext(ctx context.Context, fl *flight, xid string) (is bool, err error) {
+func (f *flusher) isNext(ctx context.Context, fl *flight, xid string) (bool, error) {
+	return f.ask(ctx, sql.RunlogIsNext, fl, xid)
+}
+
+// ask has the flusher's connection answer a question about a flight's run.
+func (f *flusher) ask(ctx context.Context, question string, fl *flight, more ...any) (is bool, err error) {
 	t, pace := fl.tail, flushBackoff()
+	args := append([]any{t.id, int64(fl.head), int32(t.owner), int64(t.epoch)}, more...)
 	for {
 		err = f.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, sql.RunlogIsNext, t.id, int64(fl.head), int32(t.owner), int64(t.epoch), xid).Scan(&is)
+			return conn.QueryRow(ctx, question, args...).Scan(&is)
 		})
 		if err == nil || !mayRetry(err) || !pace.wait(ctx) {
 			return is, err

@@ -220,6 +220,27 @@ func TestAppendTx_EndedByItsHandler_G6(t *testing.T) {
 	b.wantEffects(1)
 }
 
+// G6, C18: a transaction that takes away what its own record builds on has failed; the run is not lost, to be claimed and to
+// do it again for ever.
+func TestAppendTx_ThatUndoesItsRunFails_C18(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	id := b.newRun()
+	tail := b.open(b.writer(nil), id, 1)
+	for i, undo := range []string{
+		`truncate pgexec.run_log`, `delete from pgexec.run_log`, `delete from pgexec.runs`,
+		`update pgexec.runs set owner = owner + 1`, `update pgexec.runs set epoch = epoch + 1`,
+	} {
+		tx := b.effect(b.pool)
+		if _, err := tx.Exec(b.ctx, undo); err != nil {
+			t.Fatal(err)
+		}
+		b.appendTx(tail, tx, node(t, "tx", 1)).wantError(func(err error) bool { return isTxError(err) && errors.Is(err, runlog.ErrTxUndoes) })
+		b.appendAll(tail, node(t, "a", 1)).wantSeqs(runlog.Seq(2 + i))
+	}
+	b.wantEffects(0)
+}
+
 // cutTx loses its connection at the commit.
 type cutTx struct {
 	pgx.Tx
@@ -272,6 +293,32 @@ type slowTx struct {
 func (tx slowTx) Commit(ctx context.Context) error {
 	<-tx.may
 	return tx.Tx.Commit(ctx)
+}
+
+// A transaction whose locks hold up every flush commits all the same: none of them can end before it.
+func TestAppendTx_WaitsForNoFlush(t *testing.T) {
+	b := setup(t)
+	b.exec(`create table effects (id serial)`)
+	w := b.writer(nil)
+	tail := b.open(w, b.newRun(), 1)
+	var others []*runlog.Tail
+	for range 3 { // one more than there are flushers
+		others = append(others, b.open(w, b.newRun(), 1))
+	}
+	tx := b.effect(b.pool)
+	if _, err := tx.Exec(b.ctx, `lock table pgexec.run_log`); err != nil {
+		t.Fatal(err)
+	}
+	var held []*appending
+	for i, other := range others {
+		held = append(held, b.appendAll(other, node(t, "a", 1)))
+		b.blockedOn(tx, min(i+1, 2))
+	}
+	b.appendTx(tail, tx, node(t, "tx", 1)).wantSeqs(2)
+	for _, a := range held {
+		a.wantSeqs(2)
+	}
+	b.wantEffects(1)
 }
 
 // More commits than there are flushers take their time: other runs are appended to meanwhile, and Close waits for all.

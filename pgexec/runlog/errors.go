@@ -23,6 +23,10 @@ var (
 	// its connection: what was committed by that is there, and the record is not.
 	ErrTxEnded = errors.New("the handler ended the transaction of the node's record itself: what it committed with that stays; return from the handler to commit, or with an error to roll back")
 
+	// ErrTxUndoes says that the record does not fit into the log or the run as its own transaction has left them, while
+	// without it the run is ours.
+	ErrTxUndoes = errors.New("the handler has changed the log or the row of its own run in the transaction of the node's record, so that the record has no place: it was rolled back")
+
 	// ErrClosed says that the writer was closed or aborted before the record was confirmed.
 	// Whether the record is in the log is not known.
 	ErrClosed = errors.New("log writer is closed")

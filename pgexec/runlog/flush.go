@@ -33,13 +33,7 @@ func (f *flusher) run(ctx context.Context) {
 		if !ok {
 			return
 		}
-		for _, dead := range b.dead {
-			f.resolve([]*flight{dead}, dead.tail.err)
-		}
-		if b.action == commitTx {
-			f.commitApart(ctx, b.flights)
-			continue
-		}
+		f.bury(b.dead)
 		slices.SortStableFunc(b.flights, func(x, y *flight) int { return bytes.Compare(x.tail.id[:], y.tail.id[:]) })
 		for flights := b.flights; len(flights) > 0; {
 			var later []*flight
@@ -47,6 +41,13 @@ func (f *flusher) run(ctx context.Context) {
 			f.flush(ctx, b.action, flights)
 			flights = later
 		}
+	}
+}
+
+// bury tells dead runs what ended them.
+func (f *flusher) bury(dead []*flight) {
+	for _, fl := range dead {
+		f.resolve([]*flight{fl}, fl.tail.err)
 	}
 }
 

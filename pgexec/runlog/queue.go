@@ -15,7 +15,7 @@ type action int
 const (
 	appendRecords action = iota
 	finishRuns
-	commitTx // one run, in a transaction of its handler
+	commitTx // one run, in a transaction of its handler; not done by flushers
 	actions
 )
 
@@ -26,7 +26,7 @@ type flight struct {
 	head    Seq
 	entries []entry
 	bytes   int
-	// commits: its one record commits in the transaction of a handler.
+	// commits: its one record commits in the transaction of a handler, or was to.
 	commits bool
 	// outcome is what the last statement sent did with it.
 	outcome outcome
@@ -60,7 +60,8 @@ type queue struct {
 	maxBytes int
 
 	mu    sync.Mutex
-	wake  sync.Cond
+	wake  sync.Cond // what flushers wait for
+	apart sync.Cond // what waits for commits waits for
 	ready [actions][]*Tail
 	last  action
 	// flying is the number of runs in the hands of flushers; committing, of those whose transactions are on their way to an end.
@@ -75,7 +76,7 @@ type queue struct {
 
 func newQueue(cfg WriterConfig) *queue {
 	q := &queue{maxRows: cfg.MaxBatchRows, maxBytes: cfg.MaxBatchBytes, flushers: cfg.Flushers}
-	q.wake.L = &q.mu
+	q.wake.L, q.apart.L = &q.mu, &q.mu
 	return q
 }
 
@@ -102,7 +103,11 @@ func (q *queue) push(t *Tail, e entry) {
 func (q *queue) schedule(t *Tail) {
 	a := t.nextAction()
 	q.ready[a] = append(q.ready[a], t)
-	q.wake.Signal()
+	if a == commitTx {
+		q.apart.Signal()
+	} else {
+		q.wake.Signal()
+	}
 }
 
 func (t *Tail) nextAction() action { return t.entries[0].action() }
@@ -124,38 +129,54 @@ func (q *queue) close(abort bool) {
 	q.aborted = q.aborted || abort
 	q.mu.Unlock()
 	q.wake.Broadcast()
+	q.apart.Broadcast()
 }
 
-// take waits for work. It returns false when the queue is closed and empty; the flusher must
+// take waits for what flushers do. It returns false when the queue is closed and empty; the flusher must
 // not come back then.
 func (q *queue) take() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for !q.worthwhile() {
-		if q.closing && q.waiting() == 0 && q.committing == 0 {
-			q.flushers--
+		if q.closing && q.waiting() == 0 && len(q.ready[commitTx]) == 0 && q.committing == 0 {
+			if q.flushers--; q.flushers == 0 {
+				q.apart.Broadcast()
+			}
 			return batch{}, false
 		}
 		q.wake.Wait()
 	}
 	q.heldUntil = time.Time{}
-	a := (q.last + 1) % actions // in turn
+	a := (q.last + 1) % commitTx // in turn
 	for len(q.ready[a]) == 0 {
-		a = (a + 1) % actions
+		a = (a + 1) % commitTx
 	}
 	q.last = a
 	b := q.fill(a)
 	q.flying += len(b.flights) + len(b.dead)
-	if a == commitTx {
-		q.flying -= len(b.flights)
-		q.committing += len(b.flights)
-	}
 	return b, true
 }
 
+// takeCommit waits for a transaction to commit, and for no flush: those in flight may wait for a lock that it holds. It
+// returns false when no flusher is left.
+func (q *queue) takeCommit() (batch, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.ready[commitTx]) == 0 {
+		if q.flushers == 0 {
+			return batch{}, false
+		}
+		q.apart.Wait()
+	}
+	b := q.fill(commitTx)
+	q.committing += len(b.flights) + len(b.dead)
+	return b, true
+}
+
+// waiting is the number of runs that wait for a flusher.
 func (q *queue) waiting() int {
 	n := 0
-	for _, list := range q.ready {
+	for _, list := range q.ready[:commitTx] {
 		n += len(list)
 	}
 	return n
@@ -197,7 +218,9 @@ func (q *queue) fill(a action) batch {
 			t.err = ErrClosed
 		}
 		if t.err != nil {
-			b.dead = append(b.dead, t.depart(len(t.entries)))
+			dead := t.depart(len(t.entries))
+			dead.commits = a == commitTx
+			b.dead = append(b.dead, dead)
 			continue
 		}
 		f := t.depart(t.fitting(a, maxRows-rows, q.maxBytes-bytes))

@@ -77,12 +77,12 @@ func NewWriter(cfg WriterConfig) *Writer {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{cfg: cfg, queue: newQueue(cfg), teller: newTeller(cfg), abort: cancel}
-	for range cfg.Flushers {
-		w.wg.Go(func() {
-			f := flusher{cfg: cfg, queue: w.queue, teller: w.teller}
-			f.run(ctx)
-		})
+	flushers := make([]*flusher, cfg.Flushers)
+	for i := range flushers {
+		flushers[i] = &flusher{cfg: cfg, queue: w.queue, teller: w.teller}
+		w.wg.Go(func() { flushers[i].run(ctx) })
 	}
+	w.wg.Go(func() { w.queue.commitAll(ctx, flushers) })
 	w.teller.wg.Go(func() { w.teller.run(ctx) })
 	return w
 }
