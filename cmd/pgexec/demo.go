@@ -48,6 +48,7 @@ func (a *app) demo(ctx context.Context, keep bool, image string) error {
 		Image:       image,
 		Keep:        keep,
 		Program:     program,
+		Called:      os.Args[0],
 		Out:         a.out,
 	}
 	if cfg.DatabaseURL == "" {

@@ -48,13 +48,18 @@ func (c count) check(negative string) error {
 	return nil
 }
 
+// isAmount tells numbers from what only looks like one, NaN and infinity.
+func isAmount(usd float64) bool { return usd-usd == 0 }
+
 func (f *limitFlags) check() error {
 	l := f.limits
 	switch {
 	case l.MaxTokens < 0:
 		return usageErrorf("--max-tokens %d is negative", l.MaxTokens)
-	case !(l.MaxCostUSD >= 0):
+	case l.MaxCostUSD < 0:
 		return usageErrorf("--max-cost-usd %g is negative", l.MaxCostUSD)
+	case !isAmount(l.MaxCostUSD):
+		return usageErrorf("--max-cost-usd %g is not an amount", l.MaxCostUSD)
 	case l.MaxWall < 0 || l.MaxWall%time.Millisecond != 0:
 		return usageErrorf("--max-wall %s: want a positive number of milliseconds", l.MaxWall)
 	}

@@ -112,7 +112,23 @@ Start a run:         pgexec run start sql --input '{"sql": "select 42"}' --wait`
 		"the database, as postgres://user:password@host:port/name\n(default $PGEXEC_DATABASE_URL, else libpq's PG* variables)")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(a.newMigrate(), a.newServe(), a.newRun(), a.newBlob(), a.newDemo(), a.newFakeModel(), a.newTask(), a.newVersion())
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.RunE = showHelp
+	}
 	return root
+}
+
+// showHelp is the command help; what it does not know is an error.
+func showHelp(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	if err == nil && len(rest) == 0 {
+		return about.Help()
+	}
+	if about == nil || len(rest) == 0 {
+		about, rest = cmd.Root(), args
+	}
+	return noSuchCommand(about, rest)
 }
 
 // noSuchCommand is the argument check of a command that only has subcommands.

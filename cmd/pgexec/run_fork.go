@@ -20,6 +20,12 @@ func (a *app) newRunFork() *cobra.Command {
 	var f runFork
 	cmd := controlCommand("fork RUN_ID", "Start a new run from a prefix of another one's log",
 		func(ctx context.Context, id pgexec.RunID) error { return a.runFork(ctx, id, f) })
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("at-seq") && f.atSeq < 1 {
+			return usageErrorf("--at-seq %d: a seq is positive", f.atSeq)
+		}
+		return nil
+	}
 	cmd.Long = `Start a new run that begins with the records 1 to --at-seq of another one and goes
 on from there. Nothing in that prefix runs again. "pgexec run show" lists a run's
 records with their seq.
@@ -34,9 +40,6 @@ Prints the new run's id.`
 
 func (a *app) runFork(ctx context.Context, id pgexec.RunID, f runFork) error {
 	opts := &pgexec.ForkOpts{AtSeq: pgexec.Seq(f.atSeq)}
-	if f.atSeq < 0 {
-		return usageErrorf("--at-seq %d: a seq is positive", f.atSeq)
-	}
 	if f.replace != "" {
 		node, text, ok := strings.Cut(f.replace, "=")
 		if !ok || node == "" {

@@ -43,8 +43,10 @@ func (a *app) runResume(ctx context.Context, id pgexec.RunID, r runResume) error
 	switch {
 	case o.AddTokens < 0:
 		return usageErrorf("--add-tokens %d is negative: limits are raised, not lowered", o.AddTokens)
-	case !(o.AddCostUSD >= 0):
+	case o.AddCostUSD < 0:
 		return usageErrorf("--add-cost-usd %g is negative: limits are raised, not lowered", o.AddCostUSD)
+	case !isAmount(o.AddCostUSD):
+		return usageErrorf("--add-cost-usd %g is not an amount", o.AddCostUSD)
 	case o.AddWall < 0 || o.AddWall%time.Millisecond != 0:
 		return usageErrorf("--add-wall %s: want a positive number of milliseconds", o.AddWall)
 	}

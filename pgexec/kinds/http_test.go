@@ -458,6 +458,7 @@ func TestHTTP_UnaskedSwitchOfProtocolsIsRefused(t *testing.T) {
 					return
 				}
 				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 1024)) // an answer before the request is none
 				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+header+"\r\n")
 				_, _ = io.Copy(io.Discard, conn) // until the client hangs up
 			}()

@@ -59,7 +59,7 @@ func (d *demo) leaveDatabase(interrupted bool) error {
 		}
 		fmt.Fprintln(d.cfg.Out, "\nThe replicas, the service and the database are gone again.")
 		if !d.cfg.Keep && !interrupted {
-			fmt.Fprintln(d.cfg.Out, "To keep the database and look around in it: pgexec demo --keep")
+			fmt.Fprintf(d.cfg.Out, "To keep the database and look around in it: %s demo --keep\n", d.cfg.Called)
 		}
 		return nil
 	}
@@ -70,8 +70,8 @@ func (d *demo) leaveDatabase(interrupted bool) error {
 	fmt.Fprintf(d.cfg.Out, `
 The database stays, with all runs and their logs.
   look around:    %s
-  run a replica:  pgexec serve --database-url '%s'
+  run a replica:  %s serve --database-url '%s'
   remove it:      %s
-`, d.db.psql(), d.db.url, remove)
+`, d.db.psql(), d.cfg.Called, d.db.url, remove)
 	return nil
 }

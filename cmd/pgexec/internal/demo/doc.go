@@ -28,6 +28,8 @@ type Config struct {
 	Keep bool
 	// Program is the pgexec program; replicas are its command serve.
 	Program string
+	// Called is the program as it was called, for commands that are shown.
+	Called string
 	// Out is where the demo writes.
 	Out io.Writer
 	// SizeFunc returns the size of the terminal; nil if Out is none.
