@@ -126,7 +126,7 @@ func (r *runCheck) record(seq int64, rec *pb.Record) {
 
 func (r *runCheck) claim(seq int64, claim *pb.Claim) {
 	r.tree.tally.claims++
-	r.claims = append(r.claims, claimMark{seq: seq, atUs: claim.AtUs, host: claim.Host})
+	r.claims = append(r.claims, claimMark{seq: seq, atUs: claim.AtUs, host: claim.Host, afterDeath: claim.DeadReplicaId != 0})
 	if claim.Epoch != int64(len(r.claims)) {
 		r.errorf("record %d is claim number %d with epoch %d", seq, len(r.claims), claim.Epoch)
 	}

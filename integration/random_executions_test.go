@@ -2,14 +2,16 @@ package integration
 
 import (
 	"math"
+	"slices"
 
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
 )
 
 // claimMark is a claim with what tells which executions were under it.
 type claimMark struct {
-	seq, atUs int64
-	host      string
+	seq, atUs  int64
+	host       string
+	afterDeath bool
 }
 
 // nodeMark is a record that changed whether a node may be executed.
@@ -37,7 +39,8 @@ type under struct {
 }
 
 // checkExecutions: under each claim a node is executed once, and once more for each
-// failed attempt; and never when its record was there before the claim (G6).
+// failed attempt; and never when its record was there before the claim (G6). Between two
+// claims under which it was executed it has a record, or an owner died, or the run was cancelled and then retried.
 func (r *runCheck) checkExecutions() {
 	count := make(map[under]int)
 	for node, executions := range r.tree.executions[r.id] {
@@ -55,6 +58,11 @@ func (r *runCheck) checkExecutions() {
 		if most := r.mostUnder(u); n > most {
 			r.errorf("node %s was executed %d times under claim %d, of %s, want at most %d times",
 				u.node, n, u.claim+1, r.claims[u.claim].host, most)
+		}
+	}
+	for u := range count {
+		if before := r.executedBefore(u, count); before >= 0 && !r.cutOff(u.node, before, u.claim) {
+			r.errorf("node %s was executed under claims %d and %d, with no record between them and no death of an owner", u.node, before+1, u.claim+1)
 		}
 	}
 	for node, n := range r.last {
@@ -75,6 +83,32 @@ func (r *runCheck) claimOf(e execution) int {
 		}
 	}
 	return claim
+}
+
+// executedBefore returns the last claim before under which the node was executed, or -1.
+func (r *runCheck) executedBefore(u under, count map[under]int) int {
+	for claim := u.claim - 1; claim >= 0; claim-- {
+		if count[under{u.node, claim}] > 0 {
+			return claim
+		}
+	}
+	return -1
+}
+
+// cutOff reports that what was executed under one claim had to be executed again under a later one.
+func (r *runCheck) cutOff(node string, from, to int) bool {
+	for _, c := range r.claims[from+1 : to+1] {
+		if c.afterDeath {
+			return true
+		}
+	}
+	first, last := r.claims[from].seq, r.claims[to].seq
+	for _, l := range r.tree.logs[r.id][first : last-1] {
+		if l.rec.GetFinished() != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.marks[node], func(m nodeMark) bool { return first < m.seq && m.seq < last })
 }
 
 // mostUnder says how often a node may be executed under a claim.
