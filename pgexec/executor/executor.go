@@ -20,7 +20,8 @@
 //     TestReplicas_RunThatKillsThemIsPaused.
 //   - The log of a run in memory is not read again: TestRun_HotRunIsNeverReadAgain.
 //   - A drain or a lost session is never counted as an attempt (C17):
-//     TestRun_DrainIsNoAttempt.
+//     TestRun_DrainIsNoAttempt. What it has cut off is not started again here:
+//     TestLoop_WhatTheLossCutOffDoesNotStartAgain_G6.
 //   - A limit pauses a run between nodes, and with a higher one it goes on there
 //     (G7): TestLimits_PauseBetweenNodesAndResumeThere, TestLimits_HoldChildRuns. What it holds does not hold
 //     up a node with limits of its own: TestLimits_WhatHoldsUpALastNodeIsEndedButForTasksInFlight_G7, TestLimits_ANodeInLineDoesNotHoldUpTheLastOne_G7. A node that

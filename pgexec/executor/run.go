@@ -125,6 +125,10 @@ func (r *Run) drive(claimCtx, workCtx context.Context) ending {
 func (r *Run) loop(claimCtx, workCtx context.Context) ending {
 	claimDone, workDone := claimCtx.Done(), workCtx.Done()
 	for {
+		if workDone != nil && workCtx.Err() != nil { // before anything starts again that this has cut off
+			workDone = nil
+			r.workEnds(context.Cause(workCtx))
+		}
 		limit := r.launch()
 		if r.settled() {
 			if end, ok := r.verdict(limit); ok {
@@ -140,18 +144,20 @@ func (r *Run) loop(claimCtx, workCtx context.Context) ending {
 			claimDone = nil
 			r.drain()
 		case <-workDone:
-			workDone = nil
-			r.drain()
-			cause := context.Cause(workCtx)
-			if errors.Is(cause, ErrOwnershipLost) {
-				r.stop.lost = cause
-			}
-			r.cancelHandlers(cause)
 		case <-r.giveUp:
 			r.log.Warn("what was cancelled does not end; the run goes on without it", "handlers", r.flight.attempts, "records", r.flight.records)
 			return r.abandoned()
 		}
 	}
+}
+
+// workEnds has the run let go at once.
+func (r *Run) workEnds(cause error) {
+	r.drain()
+	if errors.Is(cause, ErrOwnershipLost) {
+		r.stop.lost = cause
+	}
+	r.cancelHandlers(cause)
 }
 
 func (r *Run) handle(e event) {
