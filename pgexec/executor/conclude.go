@@ -63,6 +63,15 @@ func refusal(workCtx context.Context, err error) error {
 	return err
 }
 
+// rest is how long a run waits that was refused, with so many claims without progress: longer each time, since the claims are of that,
+// unless the refusal is about to pass. Then they may be of anything, as of signals that nobody has waited for.
+func rest(refused error, claims int) time.Duration {
+	if runlog.Passing(refused) {
+		claims = 1
+	}
+	return conclusionRetry.Backoff(uint32(claims))
+}
+
 // inTime gives a step concludeTimeout, also when workCtx has ended.
 func inTime(workCtx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(workCtx), concludeTimeout)
@@ -182,8 +191,7 @@ func (r *Run) release(workCtx context.Context, refused error) {
 	held := []ownership.Held{{RunID: r.claimed.RunID, Epoch: r.claimed.Epoch}}
 	var opts *ownership.ReleaseOpts
 	if refused != nil {
-		wait := conclusionRetry.Backoff(uint32(r.g.ClaimsWithoutProgress()))
-		opts = &ownership.ReleaseOpts{After: wait, Reason: truncate("tried again: "+refused.Error(), maxErrorMessage)}
+		opts = &ownership.ReleaseOpts{After: rest(refused, r.g.ClaimsWithoutProgress()), Reason: truncate("tried again: "+refused.Error(), maxErrorMessage)}
 	} else if kinds := r.ready.missingKinds(); len(kinds) > 0 && r.stop.lost == nil {
 		r.log.Info("run waits for a replica with other kinds", "kinds", kinds)
 		opts = &ownership.ReleaseOpts{WaitingKinds: kinds}

@@ -3,7 +3,9 @@ package runlog
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -21,6 +23,13 @@ type connectError struct{ err error }
 
 func (e *connectError) Error() string { return "connect: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
+
+// Passing tells whether what failed with err may well succeed in a moment: somebody holds a lock, the database does not answer, or a
+// connection is gone. What it refuses for other reasons it may refuse for long.
+func Passing(err error) bool {
+	var network net.Error // that of a time limit included
+	return mayRetry(err) || errors.Is(err, errBusy) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+}
 
 // mayRetry tells whether the same statement may succeed later (C27).
 func mayRetry(err error) bool {
