@@ -93,6 +93,7 @@ func TestRunOverview_SaysWhereARunIsAndWhyItWaits(t *testing.T) {
 	insertReplica(t, pool, 7, 0)
 	for _, tc := range []struct{ change, want string }{
 		{"run_at = '2100-01-01 00:00Z'", "queued | scheduled at 2100-01-01T00:00:00Z | 0"},
+		{"epoch = 2, run_at = '2100-01-01 00:00Z', reason = 'tried again: no end'", "queued | scheduled at 2100-01-01T00:00:00Z: tried again: no end | 2"},
 		{"run_at = now() - interval '61 seconds', created_at = now() - interval '1 hour'", "queued | queued for 00:01:01 | 0"},
 		{"waiting_kinds = '{gpu,tpu}'", "queued | no replica for kind gpu, tpu | 0"},
 		{"epoch = 1, orphaned_by = 6", "queued | replica 6 died | 1"},
