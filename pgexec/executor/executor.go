@@ -7,6 +7,7 @@
 //
 //   - A node's successors start only after its record committed (G5):
 //     TestRun_SuccessorsStartAfterTheCommit, TestRun_SuccessorOfARefusedRecordDoesNotStart.
+//   - A node costs the same in a run of any size (C31): TestRun_ANodeCostsTheSameInARunOfAnySize_C31.
 //   - A handler's panic fails its attempt, never the process:
 //     TestRun_EndsWithTheErrorOfTheNodeThatCausedIt; so does an error
 //     that panics when it is asked what it says: TestRun_ErrorsThatCannotBeRead.
