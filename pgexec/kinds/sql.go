@@ -44,6 +44,8 @@ const (
 var (
 	// errNoConnection ends a node that got no connection in time.
 	errNoConnection = errors.New("timeout of the wait for a connection")
+	// errPrepared ends a connection on which a node has prepared statements with SQL.
+	errPrepared = errors.New("the node has prepared statements")
 	// errStatementTimeout ends a node whose server did not end it in time.
 	errStatementTimeout = errors.New("timeout of the statement")
 )
@@ -309,7 +311,11 @@ func (in *sqlInput) tidy(ctx context.Context, conn *pgx.Conn) {
 // wipe takes off the session what the node may have left on it.
 func (in *sqlInput) wipe(ctx context.Context, conn *pgx.Conn) error {
 	if !in.write {
-		_, err := conn.Exec(ctx, sql.KindsSQLUnlock) // the rollback took back all else
+		var prepared bool
+		err := conn.QueryRow(ctx, sql.KindsSQLUnlock).Scan(nil, &prepared) // the rollback took back all else
+		if prepared {
+			err = errPrepared
+		}
 		return err
 	}
 	if _, err := conn.Exec(ctx, sql.KindsSQLDiscard); err != nil {

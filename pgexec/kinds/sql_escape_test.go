@@ -23,6 +23,16 @@ func TestSQL_ReadOnlyCannotBeEscaped(t *testing.T) {
 		begin insert into items values (4, 'four'); return 4; end $$`)
 	b.exec(`create procedure commits() language plpgsql as $$
 		begin commit; set transaction read write; insert into items values (5, 'five'); commit; end $$`)
+	b.exec(`create function prepares() returns text language plpgsql as $$
+		declare known text;
+		begin
+			execute 'prepare left_behind as select 1';
+			for known in select name from pg_prepared_statements where not from_sql loop
+				execute format('deallocate %I', known);
+				execute format('prepare %I as select 1', known);
+			end loop;
+			return known;
+		end $$`)
 	b.exec(`create sequence numbers`)
 	refused := []string{
 		`insert into items values (9, 'nine')`,
@@ -71,6 +81,7 @@ func TestSQL_ReadOnlyCannotBeEscaped(t *testing.T) {
 		`select pg_try_advisory_lock(43)`,
 		`select pg_notify('pgexec_log', 'x')`,
 		`select lo_create(424242)`,
+		`select prepares()`,
 	} {
 		_, err := b.node(`{"sql":%s}`, statement)
 		if err != nil && !failure(t, err).Permanent {
@@ -88,12 +99,13 @@ func (b *sqlBundle) checkUntouched() {
 		(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
 		(select count(*) from pg_largeobject_metadata), (select last_value from public.numbers),
 		current_setting('lock_timeout'), (select count(*) from pg_class where relname = 'left_behind'),
-		(select count(*) from pg_listening_channels()), (select count(*) from pg_cursors where is_holdable)`
+		(select count(*) from pg_listening_channels()), (select count(*) from pg_cursors where is_holdable),
+		(select count(*) from pg_prepared_statements where from_sql)`
 	for _, conn := range b.pool.AcquireAllIdle(b.t.Context()) {
 		var items, path, tenant, readOnly string
-		var locks, objects, number, tables, channels, cursors int
+		var locks, objects, number, tables, channels, cursors, prepared int
 		var lockTimeout string
-		err := conn.QueryRow(b.t.Context(), query).Scan(&items, &path, &tenant, &readOnly, &locks, &objects, &number, &lockTimeout, &tables, &channels, &cursors)
+		err := conn.QueryRow(b.t.Context(), query).Scan(&items, &path, &tenant, &readOnly, &locks, &objects, &number, &lockTimeout, &tables, &channels, &cursors, &prepared)
 		if err != nil {
 			b.t.Error(err)
 		}
@@ -101,8 +113,8 @@ func (b *sqlBundle) checkUntouched() {
 			b.t.Errorf("items %q, search_path %q, tenant %q, default_transaction_read_only %s, %d advisory locks, %d large objects, sequence at %d",
 				items, path, tenant, readOnly, locks, objects, number)
 		}
-		if lockTimeout != "0" || tables+channels+cursors > 0 {
-			b.t.Errorf("lock_timeout %s, %d temporary tables, %d channels, %d cursors", lockTimeout, tables, channels, cursors)
+		if lockTimeout != "0" || tables+channels+cursors+prepared > 0 {
+			b.t.Errorf("lock_timeout %s, %d temporary tables, %d channels, %d cursors, %d prepared statements", lockTimeout, tables, channels, cursors, prepared)
 		}
 		conn.Release()
 	}
