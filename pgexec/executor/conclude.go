@@ -20,6 +20,10 @@ var conclusionRetry = RetryPolicy{MinBackoff: time.Second, MaxBackoff: 5 * time.
 // the replica's audit or its successor's does the same later.
 const concludeTimeout = 10 * time.Second
 
+// lastTimeout is what is left of it once a drain's deadline has come: what is locked for longer goes back when the session closes, or
+// later, and the platform kills soon.
+const lastTimeout = time.Second
+
 // conclude does in the database what the ending asks for. Whatever cannot be
 // done leaves the run with this owner; releasing it then is always safe, since
 // the statement names owner and epoch. What the database has refused it may
@@ -57,7 +61,8 @@ func (r *Run) conclude(workCtx context.Context, end ending) {
 
 // refusal returns an error of which there may be more when the run is claimed again; nil for any other.
 func refusal(workCtx context.Context, err error) error {
-	if errors.Is(err, runlog.ErrChanged) || errors.Is(err, context.Cause(workCtx)) || lostToOthers(err) {
+	cutOff := errors.Is(err, context.Cause(workCtx)) || errors.Is(err, context.Canceled)
+	if cutOff || errors.Is(err, runlog.ErrChanged) || lostToOthers(err) {
 		return nil
 	}
 	return err
@@ -72,10 +77,11 @@ func rest(refused error, claims int) time.Duration {
 	return conclusionRetry.Backoff(uint32(claims))
 }
 
-// inTime gives a step concludeTimeout, also when workCtx has ended.
+// inTime gives a step concludeTimeout, and lastTimeout from the end of workCtx on.
 func inTime(workCtx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(workCtx), concludeTimeout)
 	defer cancel()
+	defer context.AfterFunc(workCtx, func() { time.AfterFunc(lastTimeout, cancel) })()
 	return step(ctx)
 }
 

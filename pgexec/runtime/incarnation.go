@@ -24,6 +24,9 @@ const (
 	maxWakes = 16
 	// closeTimeout bounds each step of giving things back at the end.
 	closeTimeout = 5 * time.Second
+	// recordTimeout is how long after the grace deadline what was cut off may be recorded: a little of what the platform
+	// leaves until it kills.
+	recordTimeout = 2 * time.Second
 )
 
 // incarnation is the time of one session: one replica id, one advisory lock.
@@ -219,7 +222,7 @@ func (inc *incarnation) drain(waker *wake.Waker) {
 	inc.log.Info("drained", "took", time.Since(started))
 }
 
-// boundDrain sees to it that a drain ends: at the grace deadline work stops, and what cannot be recorded within closeTimeout
+// boundDrain sees to it that a drain ends: at the grace deadline work stops, and what cannot be recorded within recordTimeout
 // of that is left to the next owner. A session lost in mid-drain ends it at once: others own the runs soon.
 func (inc *incarnation) boundDrain(drained <-chan struct{}) {
 	deadline := time.NewTimer(inc.rt.cfg.Grace)
@@ -231,7 +234,7 @@ func (inc *incarnation) boundDrain(drained <-chan struct{}) {
 			return
 		case <-deadline.C:
 			inc.stopWork(executor.ErrDraining)
-			last = time.After(closeTimeout)
+			last = time.After(recordTimeout)
 		case <-last:
 			inc.log.Warn("the grace time is over: what is not recorded yet is left to the next owners")
 			inc.writer.Abort()
