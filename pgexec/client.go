@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgexec/runtime/pgexec/blob"
 	"github.com/pgexec/runtime/pgexec/feed"
+	"github.com/pgexec/runtime/pgexec/runlog"
 	"github.com/pgexec/runtime/sql"
 )
 
@@ -94,11 +95,8 @@ func (c *Client) Start(ctx context.Context, kind string, input any, opts *StartO
 	return id, err
 }
 
-// inTx is a transaction that changes runs: read committed whatever the database's default is, since what comes
-// first is waited for and then seen.
-func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
-}
+// inTx is a transaction that changes runs: what comes first is waited for and then seen.
+func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error { return runlog.Briefly(ctx, c.pool, f) }
 
 // StartTx is Start in the caller's transaction: the run exists, and is started,
 // if and only if tx commits. After an error of the database, as of a run that cannot be, tx can only be rolled back.

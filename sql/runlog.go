@@ -20,6 +20,8 @@ var (
 	RunlogMayAppend string
 	//go:embed runlog_begin_tx.sql
 	RunlogBeginTx string
+	//go:embed runlog_begin_brief.sql
+	RunlogBeginBrief string
 	//go:embed runlog_tx_is_open.sql
 	RunlogTxIsOpen string
 	//go:embed runlog_look.sql

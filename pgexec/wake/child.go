@@ -113,8 +113,8 @@ func orNull(json []byte) []byte {
 // never made, is no error. It waits for locks that others hold on their rows. The queue that it
 // returns, if any, may have wakes of them; neither of these is anybody told yet nor are owners.
 func CancelChild(ctx context.Context, pool *pgxpool.Pool, id runlog.RunID, reason string) (queue string, err error) {
-	// Whatever the database's default is: each level of the tree is read when the one above is locked.
-	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	// Each level of the tree is read when the one above is locked.
+	err = runlog.Briefly(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sql.WakeQuietly); err != nil {
 			return err
 		}

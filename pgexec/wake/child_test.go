@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
+	"github.com/pgexec/runtime/sql"
 )
 
 // childID is an id derived from parent and node.
@@ -245,5 +249,55 @@ func TestCancelChild(t *testing.T) {
 	b.exec(`update pgexec.runs set status = 'cancelled', wanted = null`)
 	if _, err := CancelChild(t.Context(), b.pool, id, "no more"); err != nil {
 		t.Error(err)
+	}
+}
+
+// frozen holds up a process after the server's answer to a statement.
+type frozen struct {
+	statement string
+	answered  chan struct{}
+	thaw      <-chan struct{}
+}
+
+func (f frozen) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, f, q.SQL)
+}
+
+func (f frozen) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(f) == f.statement {
+		close(f.answered)
+		<-f.thaw
+	}
+}
+
+// C06: a replica that freezes while it cancels a tree keeps no run of it locked.
+func TestCancelChild_FrozenHoldsNoLock_C06(t *testing.T) {
+	b := setup(t)
+	parent := b.ownMany(1)[0]
+	p := child(parent, "n")
+	b.own(parent)
+	b.startChild(p)
+	thaw := make(chan struct{})
+	f := frozen{sql.LifeCancel, make(chan struct{}), thaw}
+	cfg := b.pool.Config()
+	cfg.ConnConfig.Tracer = f
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	cancelled := make(chan error, 1)
+	go func() {
+		_, err := CancelChild(t.Context(), pool, p.ChildID, "parent failed")
+		cancelled <- err
+	}()
+	next(b, f.answered)
+	b.exec(`update pgexec.runs set priority = 4 where run_id = $1`, p.ChildID)
+	close(thaw)
+	if err := next(b, cancelled); err == nil {
+		t.Error("the cancel that the server has ended says that it is done")
+	}
+	if status := get[string](b, `select status from pgexec.runs where run_id = $1`, p.ChildID); status != "queued" {
+		t.Errorf("the child is %s", status)
 	}
 }
