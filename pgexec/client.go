@@ -96,7 +96,9 @@ func (c *Client) Start(ctx context.Context, kind string, input any, opts *StartO
 }
 
 // inTx is a transaction that changes runs: what comes first is waited for and then seen.
-func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error { return runlog.Briefly(ctx, c.pool, f) }
+func (c *Client) inTx(ctx context.Context, f func(pgx.Tx) error) error {
+	return runlog.Briefly(ctx, c.pool, f)
+}
 
 // StartTx is Start in the caller's transaction: the run exists, and is started,
 // if and only if tx commits. After an error of the database, as of a run that cannot be, tx can only be rolled back.
