@@ -54,6 +54,10 @@ func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to database: %w", err)
 	}
+	if encoding := conn.PgConn().ParameterStatus("client_encoding"); encoding != "" && encoding != "UTF8" { // a pooler may not say
+		closeConn(ctx, conn)
+		return nil, fmt.Errorf("the connection's client_encoding is %s, and must be UTF8: add client_encoding=UTF8 to the database's address", encoding)
+	}
 	return conn, nil
 }
 

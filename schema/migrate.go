@@ -122,6 +122,9 @@ func prepare(ctx context.Context, pool *pgxpool.Pool, have versions) error {
 	if have.hasTable {
 		return nil
 	}
+	if err := checkEncoding(ctx, pool, have.database); err != nil {
+		return err
+	}
 	err := inTx(ctx, pool, func(tx pgx.Tx) error {
 		statements := []string{versionTableCreateSQL, versionTableGrantSQL}
 		if !have.hasSchema {
@@ -138,6 +141,18 @@ func prepare(ctx context.Context, pool *pgxpool.Pool, have versions) error {
 		return fmt.Errorf("create schema pgexec: %w", err)
 	}
 	return nil
+}
+
+// checkEncoding refuses a database that cannot hold every text. Servers that take bytes as they are, SQL_ASCII, can.
+func checkEncoding(ctx context.Context, pool *pgxpool.Pool, database string) error {
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		switch encoding := conn.Conn().PgConn().ParameterStatus("server_encoding"); encoding {
+		case "", "UTF8", "SQL_ASCII": // a pooler may not say
+			return nil
+		default:
+			return fmt.Errorf("database %q has the encoding %s, and must have UTF8: make one with createdb --template=template0 --encoding=UTF8", database, encoding)
+		}
+	})
 }
 
 func apply(ctx context.Context, pool *pgxpool.Pool, m migration) error {

@@ -219,6 +219,45 @@ func TestUp_DatabaseOfAnyName(t *testing.T) {
 	}
 }
 
+// A database that cannot hold all text is refused in words, before anything is in it.
+func TestUp_DatabaseOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ encoding, client, refused string }{
+		{"LATIN1", "UTF8", "has the encoding LATIN1, and must have UTF8"},
+		{"LATIN1", "LATIN1", "client_encoding is LATIN1, and must be UTF8"},
+		{"SQL_ASCII", "UTF8", ""},
+	} {
+		t.Run(c.encoding+" "+c.client, func(t *testing.T) {
+			t.Parallel()
+			admin := pgtest.EmptyDB(t)
+			name := one[string](t, admin, "select 'pgexec_test_encoding_' || right(current_database(), 12)")
+			exec(t, admin, "create database "+name+" template template0 encoding "+c.encoding+" lc_collate 'C' lc_ctype 'C'")
+			t.Cleanup(func() {
+				if _, err := admin.Exec(context.WithoutCancel(t.Context()), "drop database "+name+" with (force)"); err != nil {
+					t.Error(err)
+				}
+			})
+			cfg, err := pgxpool.ParseConfig(databaseURL(t, admin, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.ConnConfig.RuntimeParams["client_encoding"] = c.client
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			_, err = schema.Up(t.Context(), pool)
+			if (err == nil) != (c.refused == "") || !strings.Contains(errorText(err), c.refused) {
+				t.Errorf("Up says %q, want %q", errorText(err), c.refused)
+			}
+			if one[bool](t, pool, "select to_regnamespace('pgexec') is not null") != (c.refused == "") {
+				t.Error("there is a schema if it was refused, or none if not")
+			}
+		})
+	}
+}
+
 // upDownUp migrates as a role that is no superuser, uses the schema and removes it.
 func upDownUp(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
