@@ -90,7 +90,10 @@ func (n *Node) Pause(reason string) {
 //
 // The transaction holds a connection of the pool and, as any, row locks and a
 // snapshot until the handler returns: do the slow work before it, and let
-// [KindOpts.MaxParallel] keep fewer of them open than the pool has connections.
+// [KindOpts.MaxParallel] keep fewer of them open than the pool has connections. A process that freezes keeps it open as
+// well, and the node, run again elsewhere, may wait for its locks: the server ends it if the pool's connections have
+// idle_in_transaction_session_timeout set, to more than a handler takes between two statements. Once the node's record is
+// written the server ends it in any case.
 func (n *Node) Tx(ctx context.Context) (pgx.Tx, error) { return n.call.TxFunc(ctx, nil) }
 
 // TxThen is [Node.Tx] for statements that may leave something on their session,
