@@ -66,6 +66,8 @@ func TestReadInbox_WaitsForNoLock(t *testing.T) {
 	b := setup(t)
 	id := b.insert()
 	signal := get[int64](b, `select pgexec.signal($1, 'a')`, id)
+	logged := b.logged(id)
+	logged.Signals = []int64{signal}
 	tx, err := b.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +78,8 @@ func TestReadInbox_WaitsForNoLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if in := b.read(id, []int64{signal}); len(in.Signals) != 0 {
-		t.Errorf("got %+v", in)
+	if in, err := ReadInbox(t.Context(), b.pool, logged, nil); err != nil || len(in.Signals) != 0 {
+		t.Errorf("got %+v: %v", in, err)
 	}
 }
 
