@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pgexec/runtime/pgexec/runlog"
 	pb "github.com/pgexec/runtime/proto/pgexec/v1"
@@ -140,6 +141,25 @@ func TestWriter_AbortEndsPendingAppends(t *testing.T) {
 		t.Errorf("finish: %v", err)
 	}
 	b.appendAll(waitingTail, node(t, "late", 1)).wantError(isClosed)
+}
+
+// An attempt at a flush has its time; then it is made again, on another connection, and the record is there once.
+func TestWriter_AttemptThatTakesTooLongIsMadeAgain_G1(t *testing.T) {
+	b := setup(t)
+	w := b.writer(func(cfg *runlog.WriterConfig) { cfg.Flushers, cfg.FlushTimeout = 1, 300*time.Millisecond })
+	id := b.newRun()
+	tail := b.open(w, id, 1)
+	b.appendAll(tail, node(t, "a", 1)).wantSeqs(2)
+	tx := b.begin()
+	b.claim(tx, id, 2)
+	slow := b.appendAll(tail, node(t, "b", 1))
+	first := b.blockedOn(tx, 1)[0]
+	b.until(func() bool { return !slices.Contains(b.blockedOn(tx, 1), first) })
+	if err := tx.Rollback(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	slow.wantSeqs(3)
+	b.wantLog(id, claimRecord(t, 1, 1), node(t, "a", 1), node(t, "b", 1))
 }
 
 // Appends while the writer is closed or aborted: each callback comes exactly once and in order.
